@@ -1,0 +1,207 @@
+"""(Variant) -> Artifact with no GPU and no driver. The only module that drives Triton; writes nothing of its own.
+
+Pointer kernels go through `triton.tools.compile`. Its C launcher is thrown away (it exits the process on error, widens
+float scalars to double and knows one device); metadata and cubin come from the compilation listener. What that tool
+cannot express (tensor descriptors, clusters) goes through `triton.compile` with the same options: `direct=True`.
+"""
+
+import ast
+import contextlib
+import importlib
+import os
+import tempfile
+from pathlib import Path
+
+from aot.artifact import Artifact, Param
+from aot.elf import CubinError, CubinFacts, read_cubin
+from kernels.spec import ARGUMENTS, TARGETS, Variant
+
+KERNELS = Path(__file__).resolve().parent.parent / "kernels"
+WARP_SIZE = 32
+TYPE_BYTES = {"i32": 4, "i64": 8, "fp32": 4}
+
+# Triton's knobs that change the code: line info would put this folder's path into the cubin and change the machine
+# code; fp fusion's default flips between Triton releases. Read by Triton from the environment at each compilation.
+ENVIRONMENT = {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_DEFAULT_FP_FUSION": "1"}
+
+# Triton carries two assemblers: its own choice (12.9 below sm_90, 13.4 from there), or 12.9 for all, whose cubins load
+# on older drivers. Keys are the driver releases a build can be asked to stay loadable on.
+MIN_DRIVERS = {580: None, 525: "ptxas"}
+
+
+class CompileError(RuntimeError):
+    """A variant did not become an artifact: names the variant and what went wrong."""
+
+
+def source_closure(kernel: str) -> list[Path]:
+    """The files whose text decides what `kernel` compiles to: its module and what that imports from kernels/."""
+    found, waiting = {}, [f"kernels.{kernel.split('.')[0]}"]
+    while waiting:
+        module = waiting.pop()
+        path = KERNELS / f"{module.split('.')[1]}.py"
+        if path in found:
+            continue
+        found[path] = True
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kernels."):
+                waiting.append(node.module)
+    return sorted(found)
+
+
+class OfflineDriver:
+    """Stands in for Triton's active driver, which triton.tools.compile asks for two things. Touches no device."""
+
+    def __init__(self, target):
+        self.get_current_target = lambda: target
+
+    def map_python_to_cpp_type(self, name: str) -> str:
+        return name
+
+
+@contextlib.contextmanager
+def offline(variant: Variant, min_driver: int):
+    """Environment, cache folder and driver for one compilation, and the listener's record of it."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    environment = dict(ENVIRONMENT)
+    if MIN_DRIVERS[min_driver]:
+        assembler = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / MIN_DRIVERS[min_driver]
+        environment["TRITON_PTXAS_BLACKWELL_PATH"] = str(assembler)
+
+    record = {}
+    target = GPUTarget("cuda", variant.target, WARP_SIZE)
+    saved = {name: os.environ.get(name) for name in (*environment, "TRITON_CACHE_DIR")}
+    with tempfile.TemporaryDirectory(prefix="libgemm-triton-") as cache:
+        os.environ.update(environment, TRITON_CACHE_DIR=cache)
+        triton.runtime.driver.set_active(OfflineDriver(target))
+        triton.knobs.compilation.listener = lambda **event: record.update(event)
+        try:
+            yield target, record, cache
+        finally:
+            triton.knobs.compilation.listener = None
+            for name, value in saved.items():
+                os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+def kernel_function(variant: Variant):
+    module, function = variant.kernel.split(".")
+    return getattr(importlib.import_module(f"kernels.{module}"), function)
+
+
+def run_tool(variant: Variant, cache: str) -> None:
+    """triton.tools.compile, as its command line would run it."""
+    from triton.tools.compile import CompileArgs, compile_kernel
+
+    constexprs = variant.constexprs()
+    words = []
+    for name in kernel_function(variant).arg_names:
+        if name in constexprs:
+            words.append(str(constexprs[name]))
+        else:
+            words.append(variant.argument_type(name) + (":16" if variant.divisible(name) else ""))
+    module, function = variant.kernel.split(".")
+    compile_kernel(
+        CompileArgs(
+            path=str(KERNELS / f"{module}.py"),
+            kernel_name=function,
+            signature=", ".join(words),
+            grid="1,1,1",
+            target=f"cuda:{variant.target}:{WARP_SIZE}",
+            num_warps=variant.config.warps,
+            num_stages=variant.config.stages,
+            out_name="unused",
+            out_path=Path(cache) / "unused",
+        )
+    )
+
+
+def run_compile(variant: Variant, target) -> None:
+    """triton.compile with the same source, constants and options as run_tool."""
+    import triton
+    from triton.compiler import ASTSource
+
+    kernel = kernel_function(variant)
+    constexprs = {n: v for n, v in variant.constexprs().items() if n in kernel.arg_names}
+    signature = {
+        name: "constexpr" if name in constexprs else variant.argument_type(name) for name in kernel.arg_names
+    }
+    attrs = {
+        (i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names)
+        if name not in constexprs and variant.divisible(name)
+    }  # fmt: skip
+    options = {"num_warps": variant.config.warps, "num_stages": variant.config.stages}
+    if variant.config.ctas > 1:
+        options["num_ctas"] = variant.config.ctas
+    triton.compile(ASTSource(kernel, signature, constexprs, attrs), target=target, options=options)
+
+
+def expected_params(variant: Variant) -> list[tuple[str, int]]:
+    """(name, bytes) of every parameter the launcher will pass, Triton's two trailing scratch pointers included."""
+    constexprs = variant.constexprs()
+    names = [n for n in kernel_function(variant).arg_names if n not in constexprs]
+    sizes = [(n, 8 if ARGUMENTS[n].startswith("*") else TYPE_BYTES[ARGUMENTS[n]]) for n in names]
+    return [*sizes, ("scratch", 8), ("scratch", 8)]
+
+
+def check_params(variant: Variant, facts: CubinFacts) -> tuple[Param, ...]:
+    """The launcher's parameters joined with the cubin's own table; CompileError where they differ."""
+    expected = expected_params(variant)
+    given = [size for _, size in facts.params]
+    if given != [size for _, size in expected]:
+        raise CompileError(
+            f"{variant.name}: the cubin takes parameters of {given} bytes, the launcher would pass "
+            f"{[f'{name}:{size}' for name, size in expected]}"
+        )
+    return tuple(Param(name, offset, size) for (name, _), (offset, size) in zip(expected, facts.params, strict=True))
+
+
+def make_artifact(variant: Variant, metadata: dict, cubin: bytes) -> Artifact:
+    """Join compiled metadata and the cubin's headers; refuse what the C launcher could not honour."""
+    facts = read_cubin(cubin)
+    threads = metadata["num_warps"] * WARP_SIZE
+    problems = []
+    if facts.target != variant.target:
+        problems.append(f"cubin is for sm_{facts.target}")
+    if facts.kernel != metadata["name"]:
+        problems.append(f"cubin holds {facts.kernel}, metadata says {metadata['name']}")
+    if facts.threads not in (None, threads):
+        problems.append(f"cubin requires {facts.threads} threads, metadata says {threads}")
+    limit = TARGETS[variant.target].shared_bytes
+    if metadata["shared"] > limit:
+        problems.append(f"needs {metadata['shared']} bytes of shared memory, sm_{variant.target} has {limit}")
+    for scratch in ("global_scratch_size", "profile_scratch_size"):
+        if metadata.get(scratch):
+            problems.append(f"needs {scratch} = {metadata[scratch]}, which the launcher does not provide")
+    if problems:
+        raise CompileError(f"{variant.name}: {'; '.join(problems)}")
+    return Artifact(
+        variant=variant.name,
+        target=variant.target,
+        kernel=variant.kernel,
+        entry=facts.kernel,
+        params=check_params(variant, facts),
+        warps=metadata["num_warps"],
+        ctas=metadata["num_ctas"],
+        shared_bytes=metadata["shared"],
+        registers=facts.registers,
+        local_bytes=facts.local_bytes,
+        toolkit=facts.toolkit,
+        cubin=cubin,
+    )
+
+
+def compile_variant(variant: Variant, min_driver: int = 580, direct: bool = False) -> Artifact:
+    """Compile one variant. `direct` uses triton.compile instead of triton.tools.compile; the bytes are the same."""
+    variant.check()
+    try:
+        with offline(variant, min_driver) as (target, record, cache):
+            run_compile(variant, target) if direct else run_tool(variant, cache)
+            files = record["metadata_group"]
+            cubin = next(Path(path) for name, path in files.items() if name.endswith(".cubin")).read_bytes()
+        return make_artifact(variant, record["metadata"], cubin)
+    except (CompileError, CubinError) as error:
+        raise CompileError(f"{variant.name}: {error}" if isinstance(error, CubinError) else str(error)) from error
+    except Exception as error:
+        text = (str(error).strip() or repr(error)).splitlines()
+        raise CompileError(f"{variant.name}: {type(error).__name__}: {text[-1]}") from error

@@ -1,0 +1,27 @@
+/* args.c: what the three operations' argument structs share: their size prefix and leading dimensions. */
+#include <string.h>
+
+#include "internal.h"
+
+libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t bytes, const char *type) {
+  uint64_t size;
+  if (!args) return fail(LIBGEMM_INVALID_ARGUMENT, "args is NULL: a %s is needed", type);
+  memcpy(&size, args, sizeof size);
+  if (size < oldest)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "args->size = %llu: %s has at least %llu bytes; set it with %s_init",
+                (unsigned long long)size, type, (unsigned long long)oldest, type);
+  if (size > bytes) /* a newer caller: right only while it leaves our unknown fields at 0 */
+    for (uint64_t i = bytes; i < size; i++)
+      if (((const char *)args)[i])
+        return fail(LIBGEMM_INVALID_ARGUMENT, "args->size = %llu uses fields this library (%llu bytes of %s) lacks",
+                    (unsigned long long)size, (unsigned long long)bytes, type);
+  memset(out, 0, bytes);
+  memcpy(out, args, size < bytes ? size : bytes);
+  return LIBGEMM_OK;
+}
+
+libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char *what) {
+  if (ld >= length) return LIBGEMM_OK;
+  return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: at least %s = %lld is needed", name, (long long)ld, what,
+              (long long)length);
+}

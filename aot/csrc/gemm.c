@@ -1,0 +1,137 @@
+/* gemm.c: the dense call: checks, alignment, device, choice, launch. */
+#include <string.h>
+
+#include "internal.h"
+
+void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size) {
+  libgemm_gemm_args defaults = {.batch = 1, .alpha = 1.0f};
+  memset(args, 0, size);
+  memcpy(args, &defaults, size < sizeof defaults ? size : sizeof defaults);
+  args->size = size;
+}
+
+/* Whether A and B are read, and C. */
+static bool reads_ab(const libgemm_gemm_args *a) { return a->k > 0 && a->alpha != 0.0f; }
+static bool reads_c(const libgemm_gemm_args *a) { return a->beta != 0.0f; }
+static bool is_empty(const libgemm_gemm_args *a) { return a->m == 0 || a->n == 0 || a->batch == 0; }
+
+static libgemm_status check_lds(const libgemm_gemm_args *a) {
+  if (reads_ab(a)) {
+    TRY(a->trans_a ? check_ld("lda", a->lda, a->m, "m") : check_ld("lda", a->lda, a->k, "k"));
+    TRY(a->trans_b ? check_ld("ldb", a->ldb, a->k, "k") : check_ld("ldb", a->ldb, a->n, "n"));
+  }
+  if (reads_c(a)) TRY(check_ld("ldc", a->ldc, a->n, "n"));
+  TRY(check_ld("ldd", a->ldd, a->n, "n"));
+  if (reads_c(a) && a->c == a->d && (a->ldc != a->ldd || (a->batch > 1 && a->batch_stride_c != a->batch_stride_d)))
+    return fail(LIBGEMM_INVALID_ARGUMENT, "c == d with ldc = %lld, ldd = %lld: C and D in one place need equal strides",
+                (long long)a->ldc, (long long)a->ldd);
+  int64_t extent = (a->m - 1) * a->ldd + a->n, stride = a->batch_stride_d < 0 ? -a->batch_stride_d : a->batch_stride_d;
+  bool interleaved = stride >= a->n && a->ldd >= stride * (a->batch - 1) + a->n;
+  if (a->batch > 1 && stride < extent && !interleaved)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "batch_stride_d = %lld: the D matrices overlap, each spans %lld elements",
+                (long long)a->batch_stride_d, (long long)extent);
+  return LIBGEMM_OK;
+}
+
+static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_args *a, struct problem *p) {
+  TRY(read_args(args, sizeof *a, a, sizeof *a, "libgemm_gemm_args"));
+  *p = (struct problem){.op = OP_GEMM, .a_type = a->a_type, .d_type = a->d_type, .precision = a->precision,
+                        .trans_a = a->trans_a, .trans_b = a->trans_b, .activation = a->activation,
+                        .m = a->m, .n = a->n, .k = a->k, .count = a->batch, .rows = a->m, .variant = a->variant};
+  TRY(check_problem(p));
+  if (a->batch < 0) return fail(LIBGEMM_INVALID_ARGUMENT, "batch = %lld: allowed is 0 or more", (long long)a->batch);
+  return is_empty(a) ? LIBGEMM_OK : check_lds(a);
+}
+
+/* What GUARD_ALIGN16 asks, for the operands that are read; strides count in elements of the input type. */
+static bool is_aligned(const libgemm_gemm_args *a) {
+  int64_t step = a->a_type == LIBGEMM_F32 ? 4 : 8;
+  uint64_t pointers = (uint64_t)a->d;
+  int64_t strides = a->ldd | a->n;
+  if (a->batch > 1) strides |= a->batch_stride_d;
+  if (reads_ab(a)) {
+    pointers |= (uint64_t)a->a | (uint64_t)a->b;
+    strides |= a->lda | a->ldb | (a->trans_a ? a->m : a->k) | (a->trans_b ? a->k : a->n);
+    if (a->batch > 1) strides |= a->batch_stride_a | a->batch_stride_b;
+  }
+  if (reads_c(a)) {
+    pointers |= (uint64_t)a->c;
+    strides |= a->ldc;
+    if (a->batch > 1) strides |= a->batch_stride_c;
+  }
+  return pointers % 16 == 0 && (strides & (step - 1)) == 0;
+}
+
+static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct device *device) {
+  if (reads_ab(a)) {
+    TRY(check_pointer("a", (CUdeviceptr)a->a, device));
+    TRY(check_pointer("b", (CUdeviceptr)a->b, device));
+  }
+  if (reads_c(a)) TRY(check_pointer("c", (CUdeviceptr)a->c, device));
+  if (a->bias) TRY(check_pointer("bias", (CUdeviceptr)a->bias, device));
+  return LIBGEMM_OK;
+}
+
+static struct call make_call(const libgemm_gemm_args *a) {
+  bool ab = reads_ab(a);
+  /* An operand that is not read gets zero strides: nobody promised its leading dimension. */
+  return (struct call){
+      .a_ptr = (CUdeviceptr)a->a, .b_ptr = (CUdeviceptr)a->b, .c_ptr = (CUdeviceptr)a->c, .d_ptr = (CUdeviceptr)a->d,
+      .bias_ptr = (CUdeviceptr)a->bias, .M = (int32_t)a->m, .N = (int32_t)a->n, .K = ab ? (int32_t)a->k : 0,
+      .lda = ab ? a->lda : 0, .ldb = ab ? a->ldb : 0, .ldc = reads_c(a) ? a->ldc : 0, .ldd = a->ldd,
+      .batch_stride_a = a->batch_stride_a, .batch_stride_b = a->batch_stride_b, .batch_stride_c = a->batch_stride_c,
+      .batch_stride_d = a->batch_stride_d, .batch_stride_bias = a->batch_stride_bias,
+      .alpha = a->alpha, .beta = a->beta, .activation = a->activation};
+}
+
+static libgemm_status run(const libgemm_gemm_args *a, const struct problem *p, const struct device *device) {
+  const struct row *row;
+  TRY(choose(p, device->target, device->multiprocessors, &row));
+  TRY(load_row(row, device));
+  struct call call = make_call(a);
+  int64_t tiles = ceil_div(a->m, row->block_m) * ceil_div(a->n, row->block_n);
+  if (a->batch > INT32_MAX / (tiles < INT32_MAX ? tiles : INT32_MAX))
+    return fail(LIBGEMM_UNSUPPORTED, "%lld tiles in each of %lld products: one launch takes %d in all",
+                (long long)tiles, (long long)a->batch, INT32_MAX);
+  return row->launch(row, device, &call, tiles * a->batch, a->stream);
+}
+
+libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
+  libgemm_gemm_args a;
+  struct problem problem;
+  const struct device *device;
+  int ordinal;
+  bool entered;
+  TRY(check_args(args, &a, &problem));
+  if (is_empty(&a)) return LIBGEMM_OK;
+  problem.aligned = is_aligned(&a);
+  TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
+  TRY(device_get(ordinal, &device));
+  TRY(check_pointers(&a, device));
+  TRY(enter_device(device, &entered));
+  libgemm_status status = run(&a, &problem, device);
+  leave_device(device, entered);
+  return status;
+}
+
+libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes) {
+  libgemm_gemm_args a;
+  struct problem problem;
+  if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
+  TRY(check_args(args, &a, &problem));
+  *bytes = 0; /* no row of this table needs one */
+  return LIBGEMM_OK;
+}
+
+libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t target, libgemm_choice *choice) {
+  libgemm_gemm_args a;
+  struct problem problem;
+  const struct target *found;
+  const struct row *row = NULL;
+  int multiprocessors;
+  TRY(check_args(args, &a, &problem));
+  problem.aligned = is_aligned(&a);
+  TRY(explain_target(target, &found, &multiprocessors));
+  if (!is_empty(&a)) TRY(choose(&problem, found, multiprocessors, &row));
+  return describe(&problem, found, row, choice);
+}

@@ -1,0 +1,289 @@
+/* libgemm.h: the C interface of libgemm, and its manual.
+ *
+ * libgemm multiplies matrices on NVIDIA GPUs with kernels compiled ahead of time. The library holds the machine code of
+ * every kernel; the computer it runs on needs glibc >= 2.17 and the NVIDIA driver (libcuda.so.1), nothing else. The
+ * driver is opened at the first call that needs it, so loading the library needs no GPU.
+ *
+ * Conventions
+ *   Equation     D = act(alpha * op(A) op(B) + beta * C + bias), accumulated in float32, in one kernel launch.
+ *   Matrices     row-major. op(A) is M x K, op(B) is K x N, C and D are M x N. A leading dimension (lda, ...) is the
+ *                distance in ELEMENTS between two rows as stored, and at least the length of a stored row:
+ *                  trans_a = 0: A is stored [M][K], lda >= K        trans_a = 1: A is stored [K][M], lda >= M
+ *                  trans_b = 0: B is stored [K][N], ldb >= N        trans_b = 1: B is stored [N][K], ldb >= K
+ *                  C and D are stored [M][N], ldc >= N, ldd >= N.
+ *                A leading dimension of an operand that is not read, or has no rows, is not checked.
+ *   Sizes        M, N, K are 0 to LIBGEMM_MAX_SIZE. Element offsets are 64-bit: a matrix may pass 2^31 elements.
+ *   Types        A and B have one type, C, D and bias have one type, D's:
+ *                  a_type LIBGEMM_F16:  d_type LIBGEMM_F16 or LIBGEMM_F32, precision LIBGEMM_EXACT
+ *                  a_type LIBGEMM_BF16: d_type LIBGEMM_BF16 or LIBGEMM_F32, precision LIBGEMM_EXACT
+ *                  a_type LIBGEMM_F32:  d_type LIBGEMM_F32, precision LIBGEMM_TF32, _TF32X3 or _IEEE: there is no default
+ *   Alignment    none is required; base pointers need their element's own. Operands whose pointers, leading dimensions
+ *                and contiguous extents are multiples of 16 bytes run faster.
+ *   Pointers     device memory of one GPU, or memory that GPU can address. The GPU is the one that owns D.
+ *
+ * Rules at the edges (reference BLAS dgemm unless another source is named)
+ *   M = 0, N = 0 or batch = 0   success; nothing is read, written or launched; pointers may be NULL.
+ *   K = 0 or alpha = 0          A and B are not read, so NaN in them does not show: D = act(beta * C + bias).
+ *   beta = 0                    C is not read: NaN in it does not show; c may be NULL.
+ *   Inf, NaN in A or B          propagate: Inf * 0 is NaN (torch.mm; reference dgemm may skip zeros).
+ *   relu(NaN)                   NaN (torch; cuBLASLt gives 0).
+ *   C and D the same matrix     allowed when c == d and ldc == ldd (and batch strides are equal): each element is read
+ *                               once before it is written. Any other overlap of D with an input gives undefined numbers.
+ *
+ * Threads, streams, graphs
+ *   Every function may be called from any thread at any time. Work is queued on args->stream and nothing waits for it,
+ *   so operands, tables and workspace must live until the stream has passed the call. The first use of a kernel loads
+ *   it, which CUDA forbids inside stream capture: call libgemm_preload before capturing. A launch allocates no device
+ *   memory and runs no host callback. A captured call reads its group tables at each replay.
+ *   After fork() the child cannot use CUDA (nor, then, libgemm) if the parent already had.
+ *
+ * Determinism
+ *   The same call on the same library and the same GPU model gives the same bits, run after run. Another library build
+ *   may give other bits: do not compare results with stored ones bit for bit.
+ *
+ * Errors
+ *   Each function that can fail returns a libgemm_status; libgemm_last_error() then has a sentence of this thread's last
+ *   failure that names what was given and what is allowed. Nothing is launched by a call that fails, nothing in the
+ *   library is left half-done, and the next call works. Test the status, not the sentence.
+ *
+ * ABI
+ *   Argument structs begin with their own size in bytes. Fields are only ever added at the end, so a program keeps
+ *   working with later libraries of the same LIBGEMM_ABI. Enum values never change meaning.
+ */
+#ifndef LIBGEMM_H
+#define LIBGEMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LIBGEMM_VERSION "0.1.0"
+#define LIBGEMM_ABI 1
+#define LIBGEMM_MAX_SIZE 2147483391 /* 2^31 - 1 less one tile of the largest size */
+#define LIBGEMM_MAX_GROUPS 65535
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default) /* the library hides all else */
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What follows, up to the end mark, is also read by the Python package's cffi: plain declarations only. */
+/* cdef: begin */
+
+/* Same type as CUstream and cudaStream_t (both point to this struct), so either passes without a cast. NULL is the
+ * default stream. */
+typedef struct CUstream_st *libgemm_stream;
+
+typedef enum libgemm_status {
+  LIBGEMM_OK = 0,
+  LIBGEMM_INVALID_ARGUMENT = 1,   /* an argument breaks its contract: wrong value, NULL, host pointer, other GPU */
+  LIBGEMM_UNSUPPORTED = 2,        /* a legal request that no kernel of this library serves */
+  LIBGEMM_NO_DRIVER = 3,          /* libcuda.so.1 cannot be opened, lacks a function, or sees no GPU */
+  LIBGEMM_DRIVER_TOO_OLD = 4,     /* the driver is older than the kernels for this GPU need */
+  LIBGEMM_UNSUPPORTED_DEVICE = 5, /* no kernels for this GPU's compute capability in this library */
+  LIBGEMM_DRIVER_ERROR = 6,       /* a driver call failed; the sentence has its name, code and text */
+  LIBGEMM_OUT_OF_MEMORY = 7       /* host or device memory ran out while a kernel was loaded */
+} libgemm_status;
+
+typedef enum libgemm_dtype { LIBGEMM_F16 = 1, LIBGEMM_BF16 = 2, LIBGEMM_F32 = 3 } libgemm_dtype;
+
+/* How float32 operands are multiplied. EXACT: 16-bit operands, whose products float32 holds exactly. TF32: operands
+ * rounded to 10 mantissa bits. TF32X3: three TF32 products, close to float32. IEEE: float32 fused multiply-adds. */
+typedef enum libgemm_precision {
+  LIBGEMM_EXACT = 0,
+  LIBGEMM_TF32 = 1,
+  LIBGEMM_TF32X3 = 2,
+  LIBGEMM_IEEE = 3
+} libgemm_precision;
+
+/* Applied to the float32 sum before it is rounded to D. GELU is x * normal CDF(x) (torch's approximate='none'), with
+ * erf after Abramowitz and Stegun 7.1.26, absolute error below 1.5e-7; SILU is x / (1 + exp(-x)). */
+typedef enum libgemm_activation {
+  LIBGEMM_ACTIVATION_NONE = 0,
+  LIBGEMM_RELU = 1,
+  LIBGEMM_GELU = 2,
+  LIBGEMM_SILU = 3
+} libgemm_activation;
+
+/* How group ends stand in device memory. ENDS: `groups` values, end[g] is one past group g's last row, group 0 starts
+ * at row 0 (torch's `offs`). OFFSETS: groups + 1 values, a leading 0, then the same ends. */
+typedef enum libgemm_offs_format {
+  LIBGEMM_ENDS_I32 = 1,
+  LIBGEMM_ENDS_I64 = 2,
+  LIBGEMM_OFFSETS_I32 = 3,
+  LIBGEMM_OFFSETS_I64 = 4
+} libgemm_offs_format;
+
+/* ---- Dense GEMM ------------------------------------------------------------------------------------------------- */
+
+/* Start from libgemm_gemm_args_init, then set fields. */
+typedef struct libgemm_gemm_args {
+  uint64_t size;      /* sizeof(libgemm_gemm_args) */
+  int64_t m, n, k;
+  int64_t batch;      /* number of products, 1 by default; matrix i starts batch_stride_* * i elements further on */
+  const void *a, *b, *c;
+  void *d;
+  const void *bias;   /* N elements of D's type, added to every row; NULL for none */
+  int64_t lda, ldb, ldc, ldd;
+  int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d; /* elements; 0 shares A, B or C */
+  int64_t batch_stride_bias;                                              /* elements; 0 shares the bias */
+  float alpha, beta;  /* 1 and 0 by default */
+  int32_t a_type, d_type;         /* libgemm_dtype of A and B, and of C, D and bias */
+  int32_t trans_a, trans_b;       /* 0 or 1 */
+  int32_t precision;              /* libgemm_precision */
+  int32_t activation;             /* libgemm_activation */
+  void *workspace;                /* device memory of at least libgemm_gemm_workspace bytes, 16-byte aligned; */
+  uint64_t workspace_bytes;       /* may be NULL when that is 0. Calls that may overlap need one each. */
+  const char *variant;            /* NULL: the library chooses; else the name of the only variant to use */
+  libgemm_stream stream;
+} libgemm_gemm_args;
+
+/* Set defaults: everything 0 but size (to `size`, pass sizeof(libgemm_gemm_args)), batch = 1, alpha = 1. */
+void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
+
+/* Queue D = act(alpha * op(A) op(B) + beta * C + bias). */
+libgemm_status libgemm_gemm(const libgemm_gemm_args *args);
+
+/* Bytes of workspace this call needs. Pointers in args are not used. */
+libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes);
+
+/* ---- Grouped GEMM over arrays of pointers ----------------------------------------------------------------------- */
+
+/* Group g computes D_g = act(alpha * op(A_g) op(B_g) + beta * C_g + bias_g) with its own sizes and leading dimensions.
+ * Every table has `groups` entries. Tables are device memory by default, read when the kernel runs: no host
+ * synchronisation. Groups may be empty (m, n or k of 0); a negative size in a device table counts as 0. Pointers and
+ * sizes in device tables cannot be checked: they must be right. */
+typedef struct libgemm_grouped_gemm_args {
+  uint64_t size;      /* sizeof(libgemm_grouped_gemm_args) */
+  int64_t groups;     /* 0 to LIBGEMM_MAX_GROUPS */
+  const void *const *a, *const *b, *const *c; /* tables of pointers to device matrices; c may be NULL when beta is 0 */
+  void *const *d;
+  const void *const *bias;                    /* NULL, or a table of pointers to n_g elements (none of them NULL) */
+  const int64_t *m, *n, *k;
+  const int64_t *lda, *ldb, *ldc, *ldd;       /* ldc may be NULL when beta is 0 */
+  float alpha, beta;
+  int32_t a_type, d_type, trans_a, trans_b, precision, activation;
+  int32_t host_tables; /* 1: the tables are host memory; they are checked, then copied to the workspace. Not allowed
+                          while the stream is captured, since a replay would read host memory that may be gone. */
+  int32_t device;      /* GPU that runs the call; -1 (default): the one that owns table d, or, with host tables, d[0] */
+  void *workspace;     /* libgemm_grouped_gemm_workspace bytes, 16-byte aligned; NULL when that is 0 */
+  uint64_t workspace_bytes;
+  const char *variant;
+  libgemm_stream stream;
+} libgemm_grouped_gemm_args;
+
+/* Set defaults: everything 0 but size, alpha = 1, device = -1. */
+void libgemm_grouped_gemm_args_init(libgemm_grouped_gemm_args *args, uint64_t size);
+libgemm_status libgemm_grouped_gemm(const libgemm_grouped_gemm_args *args);
+libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *args, uint64_t *bytes);
+
+/* ---- Grouped GEMM over packed rows ------------------------------------------------------------------------------ */
+
+/* Rows s to e - 1 of A, D and C belong to group g, where e is the end of g and s the end of g - 1 (0 for the first):
+ *   D[s:e] = act(alpha * A[s:e] op(B_g) + beta * C[s:e] + bias_g),   B_g = b + g * batch_stride_b.
+ * The ends are read on the device when the kernel runs. Groups may be empty. Rows past the last end are left as they
+ * were. Ends are clamped to [end of g - 1, m] on the device: a table that falls or runs past m gives wrong rows, but
+ * no access outside the buffers. With shared_b every group uses the one B, so the ends do not matter: the call is one
+ * dense GEMM over the packed rows, and rows past the last end are computed too. */
+typedef struct libgemm_grouped_mm_args {
+  uint64_t size;      /* sizeof(libgemm_grouped_mm_args) */
+  int64_t m, n, k;    /* m: rows of A, C and D, all groups together */
+  int64_t groups;     /* 0 to LIBGEMM_MAX_GROUPS; with 0 no row belongs to a group and nothing is done */
+  const void *a, *b, *c;
+  void *d;
+  const void *bias;   /* NULL, or row g has N elements of D's type at bias + g * batch_stride_bias */
+  const void *offs;   /* device memory, as offs_format says; not read with shared_b, where it may be NULL */
+  int64_t lda, ldb, ldc, ldd;
+  int64_t batch_stride_b, batch_stride_bias; /* elements between groups */
+  float alpha, beta;
+  int32_t a_type, d_type, trans_a, trans_b, precision, activation;
+  int32_t offs_format; /* libgemm_offs_format */
+  int32_t shared_b;    /* 1: one B (and one bias) for all groups; batch_stride_b and batch_stride_bias are not used */
+  void *workspace;
+  uint64_t workspace_bytes;
+  const char *variant;
+  libgemm_stream stream;
+} libgemm_grouped_mm_args;
+
+/* Set defaults: everything 0 but size, alpha = 1, offs_format = LIBGEMM_ENDS_I32. */
+void libgemm_grouped_mm_args_init(libgemm_grouped_mm_args *args, uint64_t size);
+libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args);
+libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args, uint64_t *bytes);
+
+/* ---- Which variant runs ----------------------------------------------------------------------------------------- */
+
+/* What a call would run, and why. */
+typedef struct libgemm_choice {
+  uint64_t size;     /* sizeof(libgemm_choice) */
+  int32_t variant;   /* index for libgemm_variant_get; -1 when nothing needs to run (an empty problem) */
+  char reason[252];  /* a sentence: how it was chosen, and which better rows were refused by their guard */
+} libgemm_choice;
+
+/* Choose for compute capability `target` (90 is 9.0), or for the current GPU when target is 0. With a target no driver
+ * is needed. Pointers in args are used for their alignment alone. Fails as the call itself would. */
+libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t target, libgemm_choice *choice);
+libgemm_status libgemm_grouped_gemm_explain(const libgemm_grouped_gemm_args *args, int32_t target,
+                                            libgemm_choice *choice);
+libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, int32_t target,
+                                          libgemm_choice *choice);
+
+/* Load every variant of `device`'s target now, so that later first uses load nothing (CUDA graph capture needs that). */
+libgemm_status libgemm_preload(int32_t device);
+
+/* ---- What this library is --------------------------------------------------------------------------------------- */
+
+const char *libgemm_version(void);  /* LIBGEMM_VERSION of the library */
+int32_t libgemm_abi(void);          /* LIBGEMM_ABI of the library */
+const char *libgemm_build_id(void); /* sha256 over kernels, launch facts and dispatch data, 64 hex digits */
+
+/* Name of a status ("LIBGEMM_OK") and what it means, never NULL, also for a number that is no status. */
+const char *libgemm_status_name(int32_t status);
+const char *libgemm_status_text(int32_t status);
+
+/* This thread's last failure, "" before the first; never NULL. Valid until this thread's next failing call. */
+const char *libgemm_last_error(void);
+
+/* One variant. Strings live as long as the library. */
+typedef struct libgemm_variant_info {
+  uint64_t size; /* sizeof(libgemm_variant_info) */
+  const char *name, *op, *sha256;
+  int32_t target;  /* compute capability * 10 it was compiled for */
+  int32_t a_type, d_type, precision, trans_a, trans_b;
+  int32_t block_m, block_n, block_k, warps, ctas, registers;
+  uint32_t shared_bytes, local_bytes, cubin_bytes;
+  int32_t align16, linear; /* guards: 1 when operands must be 16-byte aligned / no activation is applied */
+} libgemm_variant_info;
+
+int32_t libgemm_variant_count(void);
+libgemm_status libgemm_variant_get(int32_t index, libgemm_variant_info *info);
+
+/* Copy variant `index`'s cubin to `buffer` of `bytes` bytes, which must be its cubin_bytes. */
+libgemm_status libgemm_variant_cubin(int32_t index, void *buffer, uint64_t bytes);
+
+/* One compute capability this library has code for, and the driver it needs. */
+typedef struct libgemm_target_info {
+  uint64_t size;        /* sizeof(libgemm_target_info) */
+  int32_t target;       /* compute capability * 10; the code runs on exactly that capability */
+  int32_t variants;
+  int32_t min_cuda;     /* least cuDriverGetVersion: 12000 or 13000 */
+  const char *min_driver; /* the same as a driver release: "525" or "580" */
+} libgemm_target_info;
+
+int32_t libgemm_target_count(void);
+libgemm_status libgemm_target_get(int32_t index, libgemm_target_info *info);
+
+/* The manifest as JSON text (schema, build id, toolchain, every variant); *bytes is its length without the final 0. */
+const char *libgemm_manifest(uint64_t *bytes);
+
+/* cdef: end */
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,106 @@
+/* load.c: from a row to a kernel the driver holds, and its launch. Knows no operation. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "internal.h"
+
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+
+/* A chunk unpacked into fresh memory, or NULL with a sentence; the caller frees it. */
+static libgemm_status unpack_chunk(const struct row *row, unsigned char **out) {
+  const struct chunk *chunk = &chunks[row->chunk];
+  *out = malloc(chunk->bytes);
+  if (!*out) return fail(LIBGEMM_OUT_OF_MEMORY, "no host memory to unpack %u bytes of kernels", chunk->bytes);
+  if (!unpack(cubin_blob + chunk->offset, chunk->packed_bytes, *out, chunk->bytes)) {
+    free(*out);
+    return fail(LIBGEMM_UNSUPPORTED, "the kernels of %s are damaged in this library file: install it again", row->name);
+  }
+  return LIBGEMM_OK;
+}
+
+libgemm_status read_cubin(const struct row *row, void *out) {
+  unsigned char *unpacked;
+  TRY(unpack_chunk(row, &unpacked));
+  for (uint32_t i = 0; i < row->cubin_bytes; i++) ((unsigned char *)out)[i] = unpacked[row->offset + i];
+  free(unpacked);
+  return LIBGEMM_OK;
+}
+
+static libgemm_status load_kernel(const struct row *row, const struct driver *driver, CUkernel *kernel) {
+  unsigned char *unpacked;
+  CUlibrary library;
+  TRY(unpack_chunk(row, &unpacked));
+  CUresult result = driver->library_load_data(&library, unpacked + row->offset, NULL, NULL, 0, NULL, NULL, 0);
+  free(unpacked); /* the driver keeps its own copy */
+  TRY_CUDA("cuLibraryLoadData", result);
+  result = driver->library_get_kernel(kernel, library, row->entry);
+  if (result != CUDA_SUCCESS) {
+    driver->library_unload(library);
+    return driver_failed("cuLibraryGetKernel", result);
+  }
+  return LIBGEMM_OK;
+}
+
+static libgemm_status prepare(const struct row *row, const struct device *device) {
+  struct row_state *state = &row_states[row - rows];
+  const struct driver *driver = device->driver;
+  CUkernel kernel = atomic_load(&state->kernel);
+  CUfunction function;
+  if (!kernel) {
+    TRY(load_kernel(row, driver, &kernel));
+    atomic_store(&state->kernel, kernel);
+  }
+  if (row->shared_bytes)
+    TRY_CUDA("cuKernelSetAttribute",
+             driver->kernel_set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)row->shared_bytes,
+                                          kernel, device->ordinal));
+  /* Puts the code on the device now; otherwise the first launch would, which capture forbids. */
+  TRY_CUDA("cuKernelGetFunction", driver->kernel_get_function(&function, kernel));
+  atomic_fetch_or(&state->prepared, (uint64_t)1 << device->ordinal);
+  return LIBGEMM_OK;
+}
+
+libgemm_status load_row(const struct row *row, const struct device *device) {
+  uint64_t bit = (uint64_t)1 << device->ordinal;
+  struct row_state *state = &row_states[row - rows];
+  if (atomic_load_explicit(&state->prepared, memory_order_acquire) & bit) return LIBGEMM_OK;
+  pthread_mutex_lock(&loading);
+  libgemm_status status = atomic_load(&state->prepared) & bit ? LIBGEMM_OK : prepare(row, device);
+  pthread_mutex_unlock(&loading);
+  return status;
+}
+
+libgemm_status launch_row(const struct row *row, const struct device *device, void **parameters, int64_t grid_x,
+                          libgemm_stream stream) {
+  if (grid_x == 0) return LIBGEMM_OK;
+  if (grid_x > INT32_MAX / row->ctas)
+    return fail(LIBGEMM_UNSUPPORTED, "the problem has %lld tiles of %dx%d; one launch takes %d", (long long)grid_x,
+                row->block_m, row->block_n, INT32_MAX / row->ctas);
+  CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                               .value.cluster = {.x = row->ctas, .y = 1, .z = 1}};
+  CUlaunchConfig config = {
+      .grid_x = (unsigned)(grid_x * row->ctas),
+      .grid_y = 1,
+      .grid_z = 1,
+      .block_x = row->warps * WARP_SIZE,
+      .block_y = 1,
+      .block_z = 1,
+      .shared_bytes = row->shared_bytes,
+      .stream = stream,
+      .attributes = &cluster,
+      .attribute_count = row->ctas > 1,
+  };
+  CUfunction function = (CUfunction)(void *)atomic_load_explicit(&row_states[row - rows].kernel, memory_order_relaxed);
+  TRY_CUDA("cuLaunchKernelEx", device->driver->launch_kernel_ex(&config, function, parameters, NULL));
+  return LIBGEMM_OK;
+}
+
+int resident_blocks(const struct row *row, const struct device *device) {
+  /* 65536 registers and 2048 threads a multiprocessor on every target (1536 threads on some: then blocks queue);
+   * 1 KiB of shared memory is the system's per block. */
+  enum { REGISTERS = 65536, THREADS = 2048, RESERVED_SHARED = 1024 };
+  int threads = row->warps * WARP_SIZE;
+  int64_t blocks = least(THREADS / threads, REGISTERS / (threads * (row->registers ? row->registers : 255)));
+  blocks = least(blocks, device->shared_per_multiprocessor / (int64_t)(row->shared_bytes + RESERVED_SHARED));
+  return blocks < 1 ? 1 : (int)blocks;
+}

@@ -1,0 +1,61 @@
+"""The record that travels in the library: what was built, with what, and its identity. Pure; writes no file."""
+
+import hashlib
+import json
+
+from aot.artifact import Artifact
+from aot.compile import ENVIRONMENT
+from kernels.spec import Variant
+
+SCHEMA = 1
+
+# CUDA release of the assembler -> least cuDriverGetVersion and driver release that load its cubins (NVIDIA, CUDA
+# compatibility: minor version compatibility table).
+DRIVER_FLOORS = {12: (12000, "525"), 13: (13000, "580")}
+
+
+def driver_floor(artifacts: list[Artifact]) -> tuple[int, str]:
+    """(least cuDriverGetVersion, driver release) that loads all of these."""
+    return max(DRIVER_FLOORS[artifact.toolkit[0]] for artifact in artifacts)
+
+
+def canonical(value) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def describe(variant: Variant, artifact: Artifact) -> dict:
+    facts = artifact.launch_facts()
+    del facts["variant"], facts["target"], facts["kernel"]
+    return {**variant.to_dict(), **facts, "origin": "untuned"}
+
+
+def build_id(rows: list[tuple[Variant, Artifact]]) -> str:
+    """sha256 over what runs on the GPU (cubin hashes), how (launch facts) and when (rows in order, guards, rates)."""
+    digest = hashlib.sha256()
+    for record in sorted(canonical(artifact.launch_facts()) for _, artifact in rows):
+        digest.update(record)
+    for variant, _ in rows:
+        digest.update(canonical(variant.to_dict()))
+    return digest.hexdigest()
+
+
+def make_manifest(rows: list[tuple[Variant, Artifact]], version: str, toolchain: dict) -> dict:
+    targets = {}
+    for variant, artifact in rows:
+        targets.setdefault(variant.target, []).append(artifact)
+    return {
+        "schema": SCHEMA,
+        "version": version,
+        "build_id": build_id(rows),
+        "toolchain": {**toolchain, "environment": ENVIRONMENT},
+        "targets": {
+            str(target): {
+                "variants": len(artifacts),
+                "min_cuda": driver_floor(artifacts)[0],
+                "min_driver": driver_floor(artifacts)[1],
+                "toolkits": sorted({".".join(map(str, a.toolkit)) for a in artifacts}),
+            }
+            for target, artifacts in targets.items()
+        },
+        "variants": [describe(variant, artifact) for variant, artifact in rows],
+    }

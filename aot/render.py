@@ -1,0 +1,134 @@
+"""Artifacts -> {file name: C text} through jinja2. No logic in the templates, no file written; undefined names raise."""
+
+import hashlib
+from pathlib import Path
+
+import jinja2
+
+from aot.artifact import Artifact
+from aot.manifest import canonical, driver_floor
+from aot.pack import Packed
+from kernels.spec import DTYPES, LAYOUTS, OPS, PRECISIONS, TARGETS, Variant
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+# (a, d, precision) -> index, in the order the C side's buckets have.
+TYPE_ORDER = [
+    (a, d, precision)
+    for a in DTYPES
+    for d in dict.fromkeys((a, "f32"))
+    for precision in (("tf32", "tf32x3", "ieee") if a == "f32" else ("exact",))
+]
+
+Row = tuple[Variant, Artifact]
+
+
+class RenderError(ValueError):
+    """The artifacts cannot be rendered together: says which and why."""
+
+
+def environment(templates: Path = TEMPLATES) -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def bucket(variant: Variant) -> int:
+    """Index of the C side's bucket: operation, types, layout."""
+    p = variant.problem
+    types = TYPE_ORDER.index((p.a, p.d, p.precision))
+    return (OPS.index(p.op) * len(TYPE_ORDER) + types) * len(LAYOUTS) + LAYOUTS.index(p.layout)
+
+
+def in_table_order(rows: list[Row]) -> list[Row]:
+    """By target, then bucket; rows of one bucket keep their order."""
+    return sorted(rows, key=lambda row: (row[0].target, bucket(row[0])))
+
+
+def launcher_name(kernel: str) -> str:
+    return "launch_" + kernel.replace(".", "_")
+
+
+def launch_signatures(artifacts: list[Artifact]) -> dict[str, tuple]:
+    """kernel -> its parameters; every artifact of a kernel must have the same ones."""
+    found: dict[str, Artifact] = {}
+    for artifact in artifacts:
+        first = found.setdefault(artifact.kernel, artifact)
+        if first.params != artifact.params:
+            raise RenderError(
+                f"{artifact.variant} takes {artifact.params}, {first.variant} of the same kernel {first.params}"
+            )
+    return {kernel: artifact.params for kernel, artifact in found.items()}
+
+
+def bucket_starts(variants: list[Variant], first_row: int) -> list[int]:
+    """Where each bucket of one target starts in the table, and, last, where the target ends."""
+    count = len(OPS) * len(TYPE_ORDER) * len(LAYOUTS)
+    sizes = [0] * count
+    for variant in variants:
+        sizes[bucket(variant)] += 1
+    starts = [first_row]
+    for size in sizes:
+        starts.append(starts[-1] + size)
+    return starts
+
+
+def target_tables(rows: list[Row]) -> list[dict]:
+    tables, first = [], 0
+    for number in sorted({variant.target for variant, _ in rows}):
+        own = [row for row in rows if row[0].target == number]
+        min_cuda, min_driver = driver_floor([artifact for _, artifact in own])
+        tables.append(
+            {
+                "target": number,
+                "min_cuda": min_cuda,
+                "min_driver": min_driver,
+                "rows": len(own),
+                "multiprocessors": TARGETS[number].multiprocessors,
+                "buckets": bucket_starts([variant for variant, _ in own], first),
+            }
+        )
+        first += len(own)
+    return tables
+
+
+def type_table() -> list[list[list[int]]]:
+    """type_index[a][d][precision] by the C enums' values; -1 where there is no such combination."""
+    table = [[[-1] * 4 for _ in range(4)] for _ in range(4)]
+    for index, (a, d, precision) in enumerate(TYPE_ORDER):
+        table[DTYPES[a][2]][DTYPES[d][2]][PRECISIONS[precision]] = index
+    return table
+
+
+def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TEMPLATES) -> dict[str, str | bytes]:
+    """All generated files: C text, and the two blobs the assembler includes under names that hold their hash."""
+    env = environment(templates)
+    rows = in_table_order(rows)
+    signatures = launch_signatures([artifact for _, artifact in rows])
+    blobs = {"cubins": packed.blob, "manifest": canonical(manifest) + b"\0"}
+    names = {kind: f"{kind}-{hashlib.sha256(data).hexdigest()[:16]}.bin" for kind, data in blobs.items()}
+    files: dict[str, str | bytes] = {names[kind]: data for kind, data in blobs.items()}
+    for kernel, params in signatures.items():
+        text = env.get_template("launcher.c.j2").render(kernel=kernel, launcher=launcher_name(kernel), params=params)
+        files[f"{launcher_name(kernel)}.c"] = text
+    files["table.c"] = env.get_template("table.c.j2").render(
+        rows=[
+            {"variant": v, "artifact": a, "place": packed.places[v.name], "launcher": launcher_name(a.kernel),
+             "op": OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a][2], "d_type": DTYPES[v.problem.d][2],
+             "precision": PRECISIONS[v.problem.precision], "layout": LAYOUTS.index(v.problem.layout)}
+            for v, a in rows
+        ],
+        launchers=[launcher_name(kernel) for kernel in signatures],
+        targets=target_tables(rows),
+        chunks=packed.chunks,
+        types=type_table(),
+        type_count=len(TYPE_ORDER),
+        build_id=manifest["build_id"],
+    )  # fmt: skip
+    files["blobs.c"] = env.get_template("blobs.c.j2").render(files=names, manifest_bytes=len(blobs["manifest"]) - 1)
+    return files

@@ -1,0 +1,82 @@
+"""Artifacts on disk by content key. A record appears whole or not at all: written to a temporary folder, then renamed."""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from aot.artifact import Artifact
+from aot.compile import ENVIRONMENT, KERNELS, MIN_DRIVERS, source_closure
+from kernels.spec import ARGUMENTS, Variant
+
+FORMAT = 1  # of the record; a change makes old entries unreachable
+
+
+def digest(*parts: bytes | str) -> str:
+    sha = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        sha.update(len(data).to_bytes(8, "little") + data)
+    return sha.hexdigest()
+
+
+class Cache:
+    """Keys cover all that decides a cubin: kernel sources, constants, options, target, Triton and its assembler."""
+
+    def __init__(self, folder: Path, min_driver: int):
+        self.folder = folder
+        self.min_driver = min_driver
+        self.sources: dict[str, str] = {}
+        self.toolchain = digest(
+            str(FORMAT),
+            importlib.metadata.version("triton"),
+            json.dumps(ENVIRONMENT, sort_keys=True),
+            str(MIN_DRIVERS[min_driver]),
+            json.dumps(ARGUMENTS),
+            (KERNELS.parent / "aot" / "compile.py").read_bytes(),
+            (KERNELS.parent / "aot" / "elf.py").read_bytes(),
+        )
+
+    def source_digest(self, kernel: str) -> str:
+        if kernel not in self.sources:
+            files = source_closure(kernel)
+            self.sources[kernel] = digest(*(part for f in files for part in (f.name, f.read_bytes())))
+        return self.sources[kernel]
+
+    def key(self, variant: Variant) -> str:
+        facts = json.dumps([variant.name, variant.kernel, variant.constexprs(), variant.config.__dict__])
+        return digest(self.toolchain, self.source_digest(variant.kernel), facts)
+
+    def path(self, variant: Variant) -> Path:
+        key = self.key(variant)
+        return self.folder / key[:2] / key
+
+    def load(self, variant: Variant) -> Artifact | None:
+        """The artifact, or None when it is absent or damaged (then it is compiled again)."""
+        path = self.path(variant)
+        try:
+            facts = json.loads((path / "facts.json").read_text())
+            return Artifact.from_facts(facts, (path / "kernel.cubin").read_bytes())
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, OSError):
+            shutil.rmtree(path, ignore_errors=True)
+            return None
+
+    def store(self, variant: Variant, artifact: Artifact) -> None:
+        path = self.path(variant)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix="writing-", dir=path.parent))
+        try:
+            (scratch / "kernel.cubin").write_bytes(artifact.cubin)
+            (scratch / "facts.json").write_text(json.dumps(artifact.launch_facts()))
+            try:
+                os.rename(scratch, path)
+            except OSError:  # another build stored the same key first
+                if not path.exists():
+                    raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,83 @@
+"""Compiles variants in a pool of spawned processes, each kernel under a time and a memory limit. Links nothing."""
+
+import concurrent.futures
+import multiprocessing
+import resource
+import sys
+from dataclasses import dataclass
+
+import pebble
+from tqdm import tqdm
+
+from aot.artifact import Artifact
+from aot.compile import compile_variant
+from build.cache import Cache
+from kernels.spec import Variant
+
+
+@dataclass(frozen=True)
+class Limits:
+    jobs: int
+    seconds: float = 120.0
+    memory_bytes: int = 8 << 30
+
+
+class BuildError(RuntimeError):
+    """The build cannot go on: the message names each failed variant or missing piece and what to do."""
+
+
+def limit_memory(memory_bytes: int) -> None:
+    """Pool initializer: the worker, and the assembler it starts, cannot take more address space than this."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    soft = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def outcome(variant: Variant, future, limits: Limits) -> Artifact | str:
+    """The artifact, or one line that says why there is none."""
+    try:
+        return future.result()
+    except concurrent.futures.TimeoutError:
+        return f"{variant.name}: not compiled within {limits.seconds:g} s"
+    except (MemoryError, pebble.ProcessExpired) as error:
+        return f"{variant.name}: compiler ran out of its {limits.memory_bytes >> 20} MiB or crashed ({error})"
+    except Exception as error:
+        return str(error) if variant.name in str(error) else f"{variant.name}: {type(error).__name__}: {error}"
+
+
+def run_pool(waiting: list[Variant], cache: Cache, limits: Limits, work) -> tuple[dict[str, Artifact], list[str]]:
+    made, failures = {}, []
+    context = multiprocessing.get_context("spawn")
+    # max_tasks bounds what a leaky compiler can pile up in one worker
+    pool = pebble.ProcessPool(limits.jobs, 200, limit_memory, (limits.memory_bytes,), context)
+    bar = tqdm(total=len(waiting), desc="compile", unit="kernel", file=sys.stderr, mininterval=1.0, postfix={"failed": 0})
+    try:
+        futures = {pool.schedule(work, (v, cache.min_driver), timeout=limits.seconds): v for v in waiting}
+        for future in concurrent.futures.as_completed(futures):
+            variant = futures[future]
+            result = outcome(variant, future, limits)
+            if isinstance(result, Artifact):
+                cache.store(variant, result)
+                made[variant.name] = result
+            else:
+                failures.append(result)
+            bar.set_postfix(failed=len(failures), refresh=False)
+            bar.update()
+        pool.close()
+    finally:
+        bar.close()
+        pool.stop()  # at once on Ctrl-C or an error; after close() there is nothing left to stop
+        pool.join()
+    return made, failures
+
+
+def compile_all(variants: list[Variant], cache: Cache, limits: Limits, work=compile_variant) -> list[Artifact]:
+    """Every variant's artifact, in order, from the cache where it is known. BuildError names all that failed."""
+    known = {v.name: artifact for v in variants if (artifact := cache.load(v))}
+    waiting = [v for v in variants if v.name not in known]
+    if waiting:
+        made, failures = run_pool(waiting, cache, limits, work)
+        if failures:
+            raise BuildError(f"{len(failures)} of {len(variants)} variants failed:\n  " + "\n  ".join(sorted(failures)))
+        known.update(made)
+    return [known[v.name] for v in variants]

@@ -1,0 +1,214 @@
+"""The vocabulary: what a problem is, what a variant is, and what its kernel may be told. A leaf: stdlib only.
+
+`Problem` is the question (operation, dtypes, layout), `Config` the answer (tile, warps, stages); a `Variant` joins
+them with a kernel, a target and a guard. Names are computed here and used for the file, the C symbol, the manifest
+and the test alike.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+OPS = ("gemm", "grouped_gemm", "grouped_mm")
+
+# name -> (Triton element type, bytes, value of the C enum libgemm_dtype)
+DTYPES = {"f16": ("fp16", 2, 1), "bf16": ("bf16", 2, 2), "f32": ("fp32", 4, 3)}
+
+# How float32 inputs are multiplied -> value of the C enum libgemm_precision. 16-bit inputs have one way: "exact",
+# since every product of two 16-bit numbers is exact in float32.
+PRECISIONS = {"exact": 0, "tf32": 1, "tf32x3": 2, "ieee": 3}
+
+# First letter: op(A), second: op(B). "n" as stored [M,K] / [K,N], "t" stored transposed [K,M] / [N,K]. The order is
+# the C side's index: 2 * trans_a + trans_b.
+LAYOUTS = ("nn", "nt", "tn", "tt")
+
+# What a variant needs beyond its problem; checked on every call. The C side knows each as GUARD_<NAME>.
+GUARDS = {
+    "align16": "A, B, C and D start on 16 bytes; leading dimensions, batch strides and contiguous extents are "
+    "multiples of 16 bytes of the 16-bit or 32-bit input type",
+    "linear": "no activation",
+}
+
+
+
+@dataclass(frozen=True)
+class Target:
+    shared_bytes: int  # shared memory one block can opt in to (CUDA programming guide, technical specifications table)
+    multiprocessors: int  # of the usual product, for choices made without the GPU
+
+
+# compute capability * 10 -> facts
+TARGETS = {
+    80: Target(163 << 10, 108),  # A100
+    86: Target(99 << 10, 84),  # A40, RTX 30
+    87: Target(163 << 10, 16),  # Orin
+    89: Target(99 << 10, 142),  # L40S, RTX 40
+    90: Target(227 << 10, 132),  # H100, H200, GH200
+    100: Target(227 << 10, 148),  # B200
+    103: Target(227 << 10, 148),  # B300
+    110: Target(227 << 10, 20),  # Thor
+    120: Target(99 << 10, 188),  # RTX PRO 6000, RTX 50
+    121: Target(99 << 10, 48),  # GB10
+}
+DEFAULT_TARGETS = (80, 86, 89, 90, 100, 120)
+
+# Every run-time argument a kernel may have: its Triton type. "*a" and "*d" stand for pointers to the problem's input
+# and output element types. The C side has one field of the same name and size in `struct call`.
+ARGUMENTS = {
+    "a_ptr": "*a",
+    "b_ptr": "*a",
+    "c_ptr": "*d",
+    "d_ptr": "*d",
+    "bias_ptr": "*d",
+    "M": "i32",
+    "N": "i32",
+    "K": "i32",
+    "groups": "i32",
+    "lda": "i64",
+    "ldb": "i64",
+    "ldc": "i64",
+    "ldd": "i64",
+    "batch_stride_a": "i64",
+    "batch_stride_b": "i64",
+    "batch_stride_c": "i64",
+    "batch_stride_d": "i64",
+    "batch_stride_bias": "i64",
+    "alpha": "fp32",
+    "beta": "fp32",
+    "activation": "i32",
+    "a_ptrs": "*i64",
+    "b_ptrs": "*i64",
+    "c_ptrs": "*i64",
+    "d_ptrs": "*i64",
+    "bias_ptrs": "*i64",
+    "group_m": "*i64",
+    "group_n": "*i64",
+    "group_k": "*i64",
+    "group_lda": "*i64",
+    "group_ldb": "*i64",
+    "group_ldc": "*i64",
+    "group_ldd": "*i64",
+    "offs_ptr": "*i32",
+    "offs_wide": "i32",
+}
+
+
+class SpecError(ValueError):
+    """A row of the table that cannot be built: names the row's field, its value and what is allowed."""
+
+
+def require(ok: bool, field: str, given, allowed) -> None:
+    if not ok:
+        raise SpecError(f"{field} = {given!r}: allowed is {allowed}")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is computed: D = act(alpha * op(A) op(B) + beta * C + bias), accumulated in float32."""
+
+    op: str
+    a: str  # element type of A and B
+    d: str  # element type of C, D and bias
+    precision: str
+    layout: str
+
+    def check(self) -> None:
+        require(self.op in OPS, "op", self.op, OPS)
+        require(self.a in DTYPES, "a", self.a, tuple(DTYPES))
+        require(self.d in (self.a, "f32"), "d", self.d, (self.a, "f32"))
+        legal = ("tf32", "tf32x3", "ieee") if self.a == "f32" else ("exact",)
+        require(self.precision in legal, "precision", self.precision, legal)
+        require(self.layout in LAYOUTS, "layout", self.layout, LAYOUTS)
+
+    @property
+    def name(self) -> str:
+        precision = "" if self.precision == "exact" else f"_{self.precision}"
+        return f"{self.op}_{self.a}_{self.a}_{self.d}{precision}_{self.layout}"
+
+
+@dataclass(frozen=True)
+class Config:
+    """How it is computed. Every option is stated; no Triton default is leaned on."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    warps: int
+    stages: int
+    group_m: int = 8
+    ctas: int = 1
+
+    def check(self) -> None:
+        for field in ("block_m", "block_n", "block_k"):
+            size = getattr(self, field)
+            require(size >= 16 and size & (size - 1) == 0, field, size, "a power of two of at least 16")
+        require(self.warps in (4, 8), "warps", self.warps, (4, 8))
+        require(1 <= self.stages <= 8, "stages", self.stages, "1 to 8")
+        require(self.ctas in (1, 2), "ctas", self.ctas, (1, 2))
+        require(self.group_m >= 1, "group_m", self.group_m, "1 or more")
+
+    @property
+    def name(self) -> str:
+        clusters = f"_c{self.ctas}" if self.ctas > 1 else ""
+        return f"{self.block_m}x{self.block_n}x{self.block_k}_w{self.warps}_s{self.stages}{clusters}"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One kernel compiled one way for one target."""
+
+    problem: Problem
+    config: Config
+    kernel: str  # "module.function" below kernels/
+    target: int  # compute capability * 10
+    guard: tuple[str, ...] = ()
+    rate: int = 100  # modelled speed of one multiprocessor busy with this tile; 100 is the best row of a problem
+
+    @property
+    def name(self) -> str:
+        guard = "".join(f"_{g}" for g in self.guard)
+        return f"{self.problem.name}__sm{self.target}__{self.config.name}{guard}"
+
+    def check(self) -> None:
+        """Raise SpecError, naming this row, when it cannot be built."""
+        try:
+            self.problem.check()
+            self.config.check()
+            require(self.target in TARGETS, "target", self.target, tuple(TARGETS))
+            require(self.config.ctas == 1 or self.target >= 90, "ctas", self.config.ctas, "1 below sm_90")
+            require(self.kernel.count(".") == 1, "kernel", self.kernel, "module.function")
+            require(tuple(sorted(set(self.guard))) == self.guard, "guard", self.guard, "sorted, each once")
+            require(1 <= self.rate <= 1000, "rate", self.rate, "1 to 1000")
+            for guard in self.guard:
+                require(guard in GUARDS, "guard", guard, tuple(GUARDS))
+        except SpecError as error:
+            raise SpecError(f"variant {self.name}: {error}") from None
+
+    def constexprs(self) -> dict[str, int]:
+        """Values of the compile-time arguments, by name; a kernel takes those it declares. Integers only, so that
+        they can go through triton.tools.compile and into names."""
+        _, a_bytes, _ = DTYPES[self.problem.a]
+        return {
+            "BLOCK_M": self.config.block_m,
+            "BLOCK_N": self.config.block_n,
+            "BLOCK_K": self.config.block_k,
+            "GROUP_M": self.config.group_m,
+            "TRANS_A": int(self.problem.layout[0] == "t"),
+            "TRANS_B": int(self.problem.layout[1] == "t"),
+            "PRECISION": PRECISIONS[self.problem.precision],
+            "ALIGN": 16 // a_bytes if "align16" in self.guard else 1,
+            "ACTIVATE": int("linear" not in self.guard),
+            "UPCAST": 0,
+        }
+
+    def argument_type(self, name: str) -> str:
+        """Triton type of the run-time argument `name`, as in triton.tools.compile's signature."""
+        kind = ARGUMENTS[name]
+        element = {"*a": self.problem.a, "*d": self.problem.d}.get(kind)
+        return f"*{DTYPES[element][0]}" if element else kind
+
+    def divisible(self, name: str) -> bool:
+        """Whether the guard promises that this pointer is a multiple of 16 bytes."""
+        return "align16" in self.guard and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr")
+
+    def to_dict(self) -> dict:
+        return {"name": self.name, **dataclasses.asdict(self)}

@@ -1,0 +1,33 @@
+"""libgemm: dense and grouped matrix products on NVIDIA GPUs from kernels compiled ahead of time.
+
+Needs cffi and, at the first call that runs something, the NVIDIA driver. Importing needs neither GPU nor driver.
+
+    gemm(a, b)                                  D = act(alpha * a @ b + beta * c + bias)
+    grouped_gemm(a, b)                          the same for sequences of matrices of any sizes, in one launch
+    grouped_gemm_tables(a=..., ...)             the same with tables of pointers and sizes on the device
+    grouped_mm(a, b, offs)                      packed rows, one b per group, group ends on the device
+    grouped_gemm_jagged(a_packed, b, offsets)   packed rows, one shared b or one per group, offsets from 0
+    variants(), info(), manifest(), explain(), preload(), verify()
+"""
+
+from libgemm._library import Error
+from libgemm.inspect import Variant, explain, info, manifest, preload, variants, verify
+from libgemm.ops import gemm, grouped_gemm_jagged, grouped_mm
+from libgemm.pointers import grouped_gemm, grouped_gemm_tables
+
+__version__ = info()["version"]
+__all__ = [
+    "Error",
+    "Variant",
+    "explain",
+    "gemm",
+    "grouped_gemm",
+    "grouped_gemm_jagged",
+    "grouped_gemm_tables",
+    "grouped_mm",
+    "info",
+    "manifest",
+    "preload",
+    "variants",
+    "verify",
+]

@@ -1,0 +1,117 @@
+"""What the library is and would do: variants, targets, manifest, choices. Needs no GPU but where it says so."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from libgemm._framework import dtype_name
+from libgemm._library import check, ffi, get_struct, lib, text
+from libgemm.ops import ACTIVATIONS, DTYPES, pick, precision_of
+
+PRECISION_NAMES = ("exact", "tf32", "tf32x3", "ieee")
+DTYPE_NAMES = {value: name for name, value in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One compiled kernel. Sizes of tiles are in elements, registers per thread, bytes per block."""
+
+    index: int
+    name: str
+    op: str
+    target: int  # compute capability * 10
+    a_type: str
+    d_type: str
+    precision: str
+    trans_a: bool
+    trans_b: bool
+    block_m: int
+    block_n: int
+    block_k: int
+    warps: int
+    ctas: int
+    registers: int
+    shared_bytes: int
+    local_bytes: int
+    cubin_bytes: int
+    align16: bool  # operands must be 16-byte aligned
+    linear: bool  # takes no activation
+    sha256: str
+
+
+def variant_at(index: int) -> Variant:
+    s = get_struct("libgemm_variant_info", index, lib.libgemm_variant_get)
+    plain = {f: getattr(s, f) for f in Variant.__dataclass_fields__ if f != "index"}
+    plain.update({f: text(plain[f]) for f in ("name", "op", "sha256")})
+    plain.update({f: bool(plain[f]) for f in ("trans_a", "trans_b", "align16", "linear")})
+    plain.update(a_type=DTYPE_NAMES[s.a_type], d_type=DTYPE_NAMES[s.d_type], precision=PRECISION_NAMES[s.precision])
+    return Variant(index=index, **plain)
+
+
+def variants() -> list[Variant]:
+    """Every variant in the library, for all targets."""
+    return [variant_at(i) for i in range(lib.libgemm_variant_count())]
+
+
+def manifest() -> dict:
+    """The library's own record: schema, build id, toolchain, targets, variants."""
+    return json.loads(text(lib.libgemm_manifest(ffi.NULL)))
+
+
+def info() -> dict:
+    """Version, ABI, build id, and for each target its variants and the driver it needs."""
+    targets = [get_struct("libgemm_target_info", i, lib.libgemm_target_get) for i in range(lib.libgemm_target_count())]
+    return {
+        "version": text(lib.libgemm_version()),
+        "abi": lib.libgemm_abi(),
+        "build_id": text(lib.libgemm_build_id()),
+        "variants": lib.libgemm_variant_count(),
+        "targets": {
+            t.target: {"variants": t.variants, "min_cuda": t.min_cuda, "min_driver": text(t.min_driver)} for t in targets
+        },
+    }
+
+
+def cubin(index: int) -> bytes:
+    """The machine code of variant `index`."""
+    size = variant_at(index).cubin_bytes
+    buffer = ffi.new("char[]", size)
+    check(lib.libgemm_variant_cubin(index, buffer, size))
+    return bytes(ffi.buffer(buffer))
+
+
+def verify() -> list[str]:
+    """Names of variants whose bytes are not those that were built (their sha256 differs); [] is a sound library."""
+    return [v.name for v in variants() if hashlib.sha256(cubin(v.index)).hexdigest() != v.sha256]
+
+
+def preload(device: int = 0) -> None:
+    """Load every kernel of `device` now: needed before the first use inside CUDA graph capture. Needs the GPU."""
+    check(lib.libgemm_preload(device))
+
+
+def explain(
+    m: int, n: int, k: int, dtype="bf16", *, out_dtype=None, layout="nt", batch: int = 1, activation=None, precision=None,
+    aligned: bool = True, target: int = 0,
+) -> tuple[Variant | None, str]:  # fmt: skip
+    """(variant, reason) for a dense GEMM with packed operands: what would run and why; None for an empty problem.
+
+    layout: "nn", "nt", "tn" or "tt", the letters for a and b, t for one stored transposed. target: compute capability
+    * 10 (then no GPU is needed), or 0 for the current GPU.
+    """
+    name = dtype_name(dtype)
+    args = ffi.new("libgemm_gemm_args *")
+    lib.libgemm_gemm_args_init(args, ffi.sizeof("libgemm_gemm_args"))
+    layouts = {"nn": (0, 0), "nt": (0, 1), "tn": (1, 0), "tt": (1, 1)}
+    args.trans_a, args.trans_b = pick(layouts, layout, "layout")
+    args.m, args.n, args.k, args.batch = m, n, k, batch
+    args.lda, args.ldb, args.ldd = (m if args.trans_a else k), (k if args.trans_b else n), n
+    args.batch_stride_a, args.batch_stride_b, args.batch_stride_d = m * k, k * n, m * n
+    args.a_type, args.precision = DTYPES[name], precision_of(name, precision)
+    args.d_type = DTYPES[name if out_dtype is None else dtype_name(out_dtype)]
+    args.activation = pick(ACTIVATIONS, activation, "activation")
+    args.a = args.b = args.d = ffi.cast("void *", 0 if aligned else 2)
+    choice = ffi.new("libgemm_choice *")
+    choice.size = ffi.sizeof("libgemm_choice")
+    check(lib.libgemm_gemm_explain(args, target, choice))
+    return (None if choice.variant < 0 else variant_at(choice.variant)), text(choice.reason)

@@ -1,0 +1,198 @@
+"""Problems as data: a frozen `Case` whose repr reproduces it, and a seeded random generator. Allocates nothing."""
+
+import dataclasses
+import math
+import random
+from dataclasses import dataclass
+
+# (A and B, C and D, precision) of every legal problem, as the C header lists them.
+TYPES = (
+    ("f16", "f16", "exact"),
+    ("f16", "f32", "exact"),
+    ("bf16", "bf16", "exact"),
+    ("bf16", "f32", "exact"),
+    ("f32", "f32", "tf32"),
+    ("f32", "f32", "tf32x3"),
+    ("f32", "f32", "ieee"),
+)
+# Python entry -> operation of the variants behind it.
+ENTRIES = {
+    "gemm": "gemm",
+    "grouped_gemm": "grouped_gemm",
+    "grouped_gemm_tables": "grouped_gemm",
+    "grouped_mm": "grouped_mm",
+    "grouped_gemm_jagged": "grouped_mm",
+}
+ACTIVATIONS = (None, "relu", "gelu", "silu")
+SPREADS = ("uniform", "skewed", "empty", "one", "log", "full")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call. Sizes of groups and all values follow from the fields, so the repr is enough to repeat it."""
+
+    seed: int = 0
+    entry: str = "gemm"
+    a_type: str = "bf16"
+    d_type: str = "bf16"
+    precision: str = "exact"
+    trans_a: bool = False
+    trans_b: bool = False
+    m: int = 64  # of a group: the largest size
+    n: int = 64
+    k: int = 64
+    batch: int = -1  # -1: two-dimensional operands
+    shared: str = ""  # which of "a", "b", "c" all batches (jagged: "b", all groups) share
+    groups: int = 0
+    spread: str = "full"  # how group sizes are drawn: SPREADS, "halves" (each half the last) or "steps" (growing m)
+    vary: str = "m"  # which sizes of a pointer-array group follow the spread
+    tail: int = 0  # rows past the last end
+    wide: bool = False  # int64 ends
+    pads: tuple = (0, 0, 0, 0)  # elements between rows of A, B, C, D
+    leads: tuple = (0, 0, 0, 0)  # elements between an aligned address and A, B, C, D
+    alpha: float = 1.0
+    beta: float = 0.0
+    c: str = "none"  # none, separate, in_place (c is out), out (c left out, out read as C)
+    nan_c: bool = False  # C is NaN: legal only with beta = 0
+    bias: str = ""  # "", "row" (one for all) or "each" (per batch or group)
+    activation: str | None = None
+    fresh: bool = False  # no out: the library allocates it
+    values: str = "normal"  # normal, inf, nan (a few among A and B), nan_ab (all of A and B, with alpha = 0)
+    variant: str | None = None
+
+    def __repr__(self) -> str:
+        changed = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
+        return "Case(" + ", ".join(f"{name}={getattr(self, name)!r}" for name in changed) + ")"
+
+    @property
+    def op(self) -> str:
+        return ENTRIES[self.entry]
+
+    @property
+    def pointers(self) -> bool:
+        return self.op == "grouped_gemm"
+
+    def group_sizes(self) -> list[tuple[int, int, int]]:
+        """(m, n, k) of every group. n and k vary only for arrays of pointers."""
+        rng = random.Random(f"groups {self.seed}")
+        sizes = []
+        one = rng.randrange(max(self.groups, 1))
+        for group in range(self.groups):
+            m, n, k = (draw(rng, self.spread, top, group == one) for top in (self.m, self.n, self.k))
+            if self.spread == "halves":
+                m, n, k = self.m >> group, self.n >> group, self.k >> group
+            elif self.spread == "steps":
+                m = self.m * (group + 1) // self.groups
+            n = n if self.pointers and "n" in self.vary else self.n
+            k = k if self.pointers and "k" in self.vary else self.k
+            if self.pointers and "0" in self.vary and rng.random() < 0.15:
+                k = 0
+            sizes.append((m, n, k))
+        return sizes
+
+
+def draw(rng: random.Random, spread: str, top: int, chosen: bool) -> int:
+    """One group's size, 0 to top."""
+    if spread == "full" or (chosen and spread in ("skewed", "one")):
+        return top
+    if spread == "one":
+        return 0
+    if spread == "skewed":
+        return rng.randint(0, max(top // 16, 1))
+    if spread == "empty" and rng.random() < 0.8:
+        return 0
+    return log_uniform(rng, 1, top) if spread == "log" and top > 0 else rng.randint(0, top)
+
+
+def log_uniform(rng: random.Random, low: int, high: int) -> int:
+    return min(high, int(math.exp(rng.uniform(math.log(low), math.log(high + 1)))))
+
+
+def size(rng: random.Random, largest: int, aligned: bool) -> int:
+    """One extent: log-uniform to 700, now and then 0, 1 or up to `largest`."""
+    chance = rng.random()
+    if chance < 0.02:
+        return 0
+    if chance < 0.07:
+        return 1
+    if chance < 0.09:
+        return rng.randint(min(700, largest), largest)
+    value = log_uniform(rng, 1, min(700, largest))
+    return -(-value // 8) * 8 if aligned else value
+
+
+def random_scalars(rng: random.Random) -> dict:
+    """alpha, beta, and where C stands. Random scalars are exact in float32."""
+    alpha = rng.choice((1.0, 1.0, 1.0, 0.0, -0.5, 2.0, rng.randint(-256, 256) / 64))
+    beta = rng.choice((0.0, 0.0, 1.0, -0.5, 2.0, rng.randint(-256, 256) / 64))
+    c = rng.choice(("separate", "in_place", "out")) if beta != 0 else rng.choice(("none", "separate"))
+    values = "normal"
+    if alpha == 0:
+        values = rng.choice(("normal", "nan_ab"))
+    elif rng.random() < 0.08:
+        values = rng.choice(("inf", "nan"))
+    nan_c = beta == 0 and c == "separate"
+    return {"alpha": alpha, "beta": beta, "c": c, "values": values, "nan_c": nan_c}
+
+
+def random_groups(rng: random.Random, entry: str, largest: int) -> dict:
+    """Group count and sizes, kept to some million elements a call."""
+    many = rng.random() < 0.04
+    groups = 2000 if many and largest > 700 else log_uniform(rng, 1, 300 if largest > 700 else 40)
+    top = max(4, min(700, int(1500 / math.sqrt(groups)), largest))
+    fields = {
+        "groups": groups,
+        "spread": rng.choice(SPREADS),
+        "m": log_uniform(rng, 1, top),
+        "n": log_uniform(rng, 1, 24 if many else top),
+        "k": rng.choice((0, 1, 17)) if rng.random() < 0.1 else log_uniform(rng, 1, 48 if many else top),
+    }
+    if ENTRIES[entry] == "grouped_gemm":
+        return {**fields, "vary": rng.choice(("m", "mn", "mnk", "mk0", "mnk0"))}
+    fields["tail"] = rng.choice((0, 0, 1, rng.randint(1, 200)))
+    if entry == "grouped_gemm_jagged" and rng.random() < 0.4:
+        fields["shared"] = "b"
+    return {**fields, "wide": rng.random() < 0.5}
+
+
+def random_batch(rng: random.Random, largest: int) -> dict:
+    fields = {name: size(rng, largest, False) for name in "mnk"}
+    if rng.random() < 0.4:
+        batch = rng.choice((0, 1, 2, 3, 5, rng.randint(6, 40)))
+        shared = "".join(x for x in "abc" if rng.random() < 0.2)
+        if batch > 5:
+            fields = {name: min(value, 160) for name, value in fields.items()}
+        fields.update(batch=batch, shared=shared)
+    return fields
+
+
+def random_case(seed: int, largest: int = 3000) -> Case:
+    """The random case of a seed: half dense, half grouped."""
+    rng = random.Random(f"case {seed}")
+    entry = rng.choice(("gemm",) * 4 + tuple(ENTRIES)[1:])
+    a_type, d_type, precision = rng.choice(TYPES)
+    aligned = rng.random() < 0.45
+    fields = random_batch(rng, largest) if entry == "gemm" else random_groups(rng, entry, largest)
+    if aligned:
+        fields.update({name: -(-fields[name] // 8) * 8 for name in "mnk"})
+        fields.update(pads=tuple(rng.choice((0, 0, 8, 64)) for _ in range(4)))
+    else:
+        fields.update(pads=tuple(rng.choice((0, 0, 1, 3, 8, rng.randint(1, 70))) for _ in range(4)))
+        fields.update(leads=tuple(rng.choice((0, 0, 1, 2, 5, 8)) for _ in range(4)))
+    fields.update(random_scalars(rng))
+    if fields["c"] in ("none", "separate"):
+        fields.update(fresh=rng.random() < 0.2)
+    if fields["c"] in ("in_place", "out"):
+        fields.update(shared=fields.get("shared", "").replace("c", ""))
+    return Case(
+        seed=seed,
+        entry=entry,
+        a_type=a_type,
+        d_type=d_type,
+        precision=precision,
+        trans_a=rng.random() < 0.5,
+        trans_b=rng.random() < 0.5,
+        bias=rng.choice(("", "", "row", "each")),
+        activation=rng.choice((None, None, *ACTIVATIONS)),
+        **fields,
+    )

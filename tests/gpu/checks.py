@@ -1,0 +1,115 @@
+"""Run one case against the library and list what is wrong with it (nothing: it passed). Not a collection of cases."""
+
+import torch
+
+from .cases import Case
+from .problem import Problem
+from .reference import DTYPES, describe, excess, expected
+
+
+def keywords(case: Case) -> dict:
+    return {
+        "alpha": case.alpha,
+        "beta": case.beta,
+        "activation": case.activation,
+        "precision": None if case.precision == "exact" else case.precision,
+        "variant": case.variant,
+    }
+
+
+def call(lib, p: Problem) -> list[torch.Tensor]:
+    """Make the call a case describes; the matrices of D, in the order of `p.d`."""
+    case = p.case
+    words = keywords(case)
+    if case.entry == "grouped_gemm_tables":
+        dtypes = {"dtype": DTYPES[case.a_type], "out_dtype": DTYPES[case.d_type]}
+        lib.grouped_gemm_tables(**p.tables, **dtypes, trans_a=case.trans_a, trans_b=case.trans_b, **words)
+        return p.d
+    listed = case.entry == "grouped_gemm"
+    if p.bias is not None:
+        words["bias"] = p.bias if listed else p.bias[0]
+    if p.c is not None and case.c != "out":
+        words["c"] = p.c if listed else p.c[0]
+    if case.fresh:
+        words["out_dtype"] = case.d_type if case.seed % 2 else DTYPES[case.d_type]
+    else:
+        words["out"] = p.d if listed else p.d[0]
+    if listed:
+        return list(lib.grouped_gemm(p.a, p.b, **words))
+    if case.entry == "gemm":
+        return [lib.gemm(p.a[0], p.b[0], **words)]
+    entry = lib.grouped_mm if case.entry == "grouped_mm" else lib.grouped_gemm_jagged
+    return [entry(p.a[0], p.b[0], p.ends, **words)]
+
+
+def products(p: Problem, d: list[torch.Tensor]):
+    """(name, D, A, B, C, bias) of each product of a call."""
+    c = p.c_values if p.case.beta != 0 else None
+    if p.case.op == "gemm" or p.one_b:
+        yield "D", d[0], p.a[0], p.b[0], c and c[0], p.bias and p.bias[0]
+        return
+    if p.case.pointers:
+        for i in range(len(d)):
+            if d[i].numel():
+                yield f"group {i}", d[i], p.a[i], p.b[i], c and c[i], p.bias and p.bias[i]
+        return
+    for i in range(p.case.groups):
+        rows = slice(p.host_ends[i], p.host_ends[i + 1])
+        if rows.start < rows.stop:
+            yield f"group {i}", d[0][rows], p.a[0][rows], p.b[0][i], c and c[0][rows], p.bias and p.bias[0][i]
+
+
+def mismatches(p: Problem, d: list[torch.Tensor]) -> list[str]:
+    """Compare every product with its reference; a message for the worst. One question to the device if all pass."""
+    case = p.case
+    scalars = {name: getattr(case, name) for name in ("alpha", "beta", "activation", "precision", "d_type")}
+
+    def compare(product) -> tuple[torch.Tensor, torch.Tensor]:
+        _, got, a, b, c, bias = product
+        want, bound = expected(a, b, c, bias, **scalars)
+        return want, excess(got, want, bound)
+
+    found = list(products(p, d))
+    worst = [ratio.amax() for _, ratio in map(compare, found) if ratio.numel()]
+    if not worst or float(torch.stack(worst).amax()) <= 1:
+        return []
+    found = [product for product in found if product[1].numel()]
+    index = int(torch.stack(worst).argmax())
+    want, ratio = compare(found[index])
+    return [f"mismatch in {found[index][0]} {tuple(want.shape)}: {describe(found[index][1], want, ratio)}"]
+
+
+def tail_problems(p: Problem) -> list[str]:
+    """Rows past the last end keep their bits (NaN, or what C = D held)."""
+    if p.case.op != "grouped_mm" or p.one_b or p.case.fresh or not p.case.tail:
+        return []
+    tail = p.d[0][p.host_ends[-1] :]
+    same = tail == p.c_values[0][p.host_ends[-1] :] if p.case.c in ("in_place", "out") else tail.isnan()
+    return [] if bool(same.all()) else [f"stray write: rows past the last end {p.host_ends[-1]} of D were written"]
+
+
+def shape_problems(p: Problem, d: list[torch.Tensor]) -> list[str]:
+    if len(d) != len(p.d):
+        return [f"{len(d)} results for {len(p.d)} outputs"]
+    for i, (got, want) in enumerate(zip(d, p.d, strict=True)):
+        if got.shape != want.shape or got.dtype != want.dtype:
+            return [f"result {i} is {got.dtype} {tuple(got.shape)}, not {want.dtype} {tuple(want.shape)}"]
+        if not p.case.fresh and want.numel() and got.data_ptr() != want.data_ptr():
+            return [f"result {i} is not the out that was given"]
+    return []
+
+
+def run_problem(lib, p: Problem) -> list[str]:
+    """What is wrong after one call on these operands."""
+    d = call(lib, p)
+    problems = shape_problems(p, d)
+    if not problems:
+        problems = mismatches(p, d) + tail_problems(p)
+    for arena in (*p.inputs, p.d_arena):
+        problems += arena.problems()
+    return problems
+
+
+def run_case(lib, case: Case, device) -> list[str]:
+    """What is wrong with one case, each sentence ending with the case that repeats it."""
+    return [f"{problem} [{case!r}]" for problem in run_problem(lib, Problem(case, device))]

@@ -1,0 +1,149 @@
+"""Named checks that are not random: the seeds' problems, every variant, special values, lying tables, repeatability.
+
+A check takes a `Context` and yields, for each thing it tried, the list of its problems (empty: passed).
+"""
+
+import itertools
+from dataclasses import dataclass, replace
+
+import torch
+
+from .cases import ENTRIES, TYPES, Case
+from .checks import call, run_case, run_problem
+from .problem import Problem
+from .reference import DTYPES
+
+
+@dataclass
+class Context:
+    lib: object
+    device: torch.device
+    stand_in: bool = False  # no GPU: sizes are kept small
+
+    @property
+    def cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    def run(self, case: Case) -> list[str]:
+        return run_case(self.lib, case, self.device)
+
+
+def seeds(ctx: Context):
+    """The three problems this library grew from."""
+    cubes = Case(a_type="f16", d_type="f16", groups=4, m=1024, n=1024, k=1024, spread="halves", vary="mnk")
+    for entry in ("grouped_gemm", "grouped_gemm_tables"):
+        yield ctx.run(replace(cubes, entry=entry))
+    for total in (1024,) if ctx.stand_in else (1024, 2048, 4096, 8192, 16384):
+        m = total // 2
+        case = Case(a_type="f16", d_type="f16", m=m, k=m // 2, n=total - m - m // 2, alpha=2.0, beta=2.0)
+        for c in ("separate", "in_place"):
+            yield ctx.run(replace(case, c=c))
+    jagged = Case(entry="grouped_gemm_jagged", groups=4, spread="steps", m=256, k=256, n=128)
+    for shared, wide in itertools.product(("", "b"), (False, True)):
+        yield ctx.run(replace(jagged, shared=shared, wide=wide))
+
+
+def here(ctx: Context, variant) -> bool:
+    """Whether a variant is for the present GPU."""
+    if not ctx.cuda:
+        return True
+    major, minor = torch.cuda.get_device_capability(ctx.device)
+    return str(variant.target).removeprefix("sm").strip("_") == f"{major}{minor}"
+
+
+def variant_cases(v):
+    """Problems that satisfy a variant's guard: all operands moved off alignment unless the guard forbids it."""
+    entry = "grouped_gemm_tables" if v.op == "grouped_gemm" else v.op
+    types = {"a_type": v.a_type, "d_type": v.d_type, "precision": v.precision or "exact"}
+    case = Case(entry=entry, trans_a=bool(v.trans_a), trans_b=bool(v.trans_b), variant=v.name, **types)
+    sizes = {"m": 200, "n": 136, "k": 264, "pads": (0, 8, 16, 8)}
+    if not v.align16:
+        sizes = {"m": 131, "n": 77, "k": 201, "pads": (1, 3, 0, 5), "leads": (1, 2, 3, 5)}
+    if v.op != "gemm":
+        sizes |= {"groups": 5, "spread": "steps", "vary": "m" if v.align16 else "mnk"}
+    activation = None if v.linear else "gelu"
+    yield replace(case, **sizes)
+    yield replace(case, **sizes, alpha=-0.5, beta=2.0, c="in_place", bias="each", activation=activation)
+    if v.op == "gemm":
+        yield replace(case, **sizes, batch=3, shared="b", bias="each", activation=activation)
+
+
+def variants(ctx: Context):
+    """Every variant of this GPU by name, then the same problem with the library's own choice."""
+    found = [v for v in ctx.lib.variants() if here(ctx, v)]
+    if not found:
+        yield ["the library has no variant for this GPU"]
+    for v in found:
+        for case in variant_cases(v):
+            yield ctx.run(case)
+            yield ctx.run(replace(case, variant=None))
+
+
+def specials(ctx: Context):
+    """Inf and NaN in A and B, and sums far out on both sides, through every activation."""
+    for entry, (a, d, precision) in itertools.product(("gemm", "grouped_mm"), TYPES):
+        case = Case(entry=entry, a_type=a, d_type=d, precision=precision, m=40, n=48, k=24, groups=2)
+        for seed, (activation, values) in enumerate(itertools.product((None, "relu", "gelu", "silu"), ("inf", "nan"))):
+            yield ctx.run(replace(case, seed=seed, activation=activation, values=values))
+        for activation in ("relu", "gelu", "silu"):
+            yield ctx.run(replace(case, activation=activation, alpha=64.0))
+
+
+def empty(ctx: Context):
+    """Sizes of zero in every position, with C, bias and activation on and off; calls of no group at all."""
+    words = ({}, {"beta": 2.0, "c": "in_place", "bias": "row"}, {"alpha": 0.0, "values": "nan_ab", "bias": "each"})
+    for entry, zero, more in itertools.product(ENTRIES, ("m", "n", "k", "mk", "mnk"), words):
+        case = Case(entry=entry, m=40, n=24, k=32, groups=0 if entry == "gemm" else 3, vary="mnk")
+        yield ctx.run(replace(case, **{letter: 0 for letter in zero}, **more))
+    for batch in (0, 1):
+        yield ctx.run(Case(batch=batch))
+    for entry in ("grouped_mm", "grouped_gemm_jagged"):
+        yield ctx.run(Case(entry=entry, groups=0, tail=5))
+
+
+def many(ctx: Context):
+    """Counts past 65535 (batches, row tiles, column tiles) and the largest number of groups."""
+    batch = Case(batch=70000, m=5, n=6, k=3, beta=-0.5, c="in_place", bias="row")
+    yield ctx.run(batch)
+    yield ctx.run(replace(batch, shared="b", m=8, n=8, k=16, bias="each"))
+    long = 300_000 if ctx.stand_in else 9_000_000
+    yield ctx.run(Case(m=long, n=8, k=8))
+    yield ctx.run(Case(m=8, n=long, k=8))
+    yield ctx.run(Case(m=16, n=16, k=200_000 if ctx.stand_in else 4_000_000, d_type="f32"))
+    for entry, spread in (("grouped_mm", "one"), ("grouped_mm", "empty"), ("grouped_gemm_tables", "one")):
+        groups = 65535 if spread == "one" else 3000
+        yield ctx.run(Case(entry=entry, groups=groups, spread=spread, vary="mn", m=70, n=8, k=8, tail=3))
+
+
+def lying_ends(ctx: Context):
+    """Ends that fall, are negative or run past the rows: no access outside the buffers, whatever the rows hold."""
+    tables = ([50, 20, 400, 120], [-5, -1, 60, 30], [10**6, 0, 150, 151], [0, -(2**31), 2**31 - 1, 7])
+    for table, wide, entry in itertools.product(tables, (False, True), ("grouped_mm", "grouped_gemm_jagged")):
+        case = Case(entry=entry, groups=4, m=30, tail=30, n=72, k=40, wide=wide, pads=(8, 0, 0, 8))
+        p = Problem(case, ctx.device)
+        table = [x * 2**20 if wide else x for x in table]
+        p.ends.copy_(torch.tensor(([3] if len(p.ends) == 5 else []) + table, dtype=p.ends.dtype))
+        call(ctx.lib, p)
+        problems = [x for arena in (*p.inputs, p.d_arena) for x in arena.problems()]
+        yield [f"{problem} with ends {table} [{case!r}]" for problem in problems]
+    p = Problem(Case(entry="grouped_mm", groups=3, m=50, n=40, k=24), ctx.device)
+    p.ends.copy_(torch.tensor([50, 100, 10**9]))  # the last end past the rows: clamped, so the answer is as without
+    yield run_problem(ctx.lib, p)
+
+
+def repeatable(ctx: Context):
+    """Five runs of one call give the same bits."""
+    shapes = ({"m": 333, "n": 257, "k": 1999}, {"m": 16, "n": 512, "k": 2048}, {"m": 512, "n": 512, "k": 512})
+    for entry, (a, d, precision), shape in itertools.product(("gemm", "grouped_mm", "grouped_gemm"), TYPES, shapes):
+        if ctx.stand_in and shape["k"] > 512:
+            continue
+        case = Case(entry=entry, a_type=a, d_type=d, precision=precision, bias="row", **shape)
+        case = replace(case, groups=0 if entry == "gemm" else 4, spread="steps", activation="silu")
+        p = Problem(case, ctx.device)
+        bits = torch.int32 if DTYPES[d].itemsize == 4 else torch.int16
+        runs = []
+        for _ in range(5):
+            p.d_arena.flat.fill_(torch.nan)
+            runs.append([x.view(bits).clone() for x in call(ctx.lib, p)])
+        same = all(torch.equal(x, y) for run in runs[1:] for x, y in zip(runs[0], run, strict=True))
+        yield [] if same else [f"five runs did not give the same bits [{case!r}]"]

@@ -1,0 +1,139 @@
+"""From a case to guarded operands on a device: one list entry per matrix argument. Runs nothing and checks nothing."""
+
+import functools
+import random
+
+import torch
+
+from .cases import Case
+from .guarded import Arena
+from .reference import DTYPES
+
+
+class Problem:
+    """Operands of one case: `a`, `b`, `c`, `d`, `bias` are lists (one entry unless the case has arrays of pointers)."""
+
+    def __init__(self, case: Case, device):
+        self.case, self.device = case, torch.device(device)
+        self.sizes = case.group_sizes()
+        self.generator = torch.Generator(device=self.device).manual_seed(case.seed)
+        self.rows = sum(m for m, _, _ in self.sizes) + case.tail if case.op == "grouped_mm" else case.m
+        self.a_arena = self.operand("a", 0, case.a_type)
+        self.b_arena = self.operand("b", 1, case.a_type)
+        self.a = [self.logical(x, case.trans_a, "a") for x in self.a_arena.views]
+        self.b = [self.logical(x, case.trans_b, "b") for x in self.b_arena.views]
+        self.make_bias()
+        self.make_output()
+        self.poison()
+        self.inputs = [x for x in (self.a_arena, self.b_arena, self.bias_arena, self.c_arena) if x is not None]
+        for arena in (*self.inputs, self.d_arena):
+            arena.freeze()
+        self.make_ends()
+
+    def shapes(self, letter: str) -> list[tuple]:
+        """Logical shape of every matrix of an operand; shared batches have none of their own."""
+        case = self.case
+        rows = {"a": lambda m, n, k: (m, k), "b": lambda m, n, k: (k, n)}.get(letter, lambda m, n, k: (m, n))
+        if case.pointers:
+            return [rows(*size) for size in self.sizes]
+        shape = rows(self.rows, case.n, case.k)
+        if case.op == "grouped_mm":
+            return [(case.groups, *shape) if letter == "b" and "b" not in case.shared else shape]
+        return [(case.batch, *shape) if case.batch >= 0 and letter not in case.shared else shape]
+
+    def operand(self, letter: str, index: int, dtype: str, output: bool = False) -> Arena:
+        case = self.case
+        arena = Arena(DTYPES[dtype], self.device, letter.upper())
+        flipped = (letter == "a" and case.trans_a) or (letter == "b" and case.trans_b)
+        for shape in self.shapes(letter):
+            stored = (*shape[:-2], shape[-1], shape[-2]) if flipped else shape
+            arena.place(stored, case.pads[index], case.leads[index])
+        return arena.outputs() if output else arena.inputs(self.generator)
+
+    def logical(self, stored: torch.Tensor, flipped: bool, letter: str) -> torch.Tensor:
+        view = stored.mT if flipped else stored
+        shared = self.case.shared if self.case.op == "gemm" and self.case.batch >= 0 else ""
+        # A 2-D operand beside a 3-D one is shared; an expanded one (batch stride 0) is the other way to say it.
+        expand = letter == "c" or self.case.seed % 2 or ("a" in shared and "b" in shared)
+        return view.expand(self.case.batch, *view.shape) if letter in shared and expand else view
+
+    def make_bias(self) -> None:
+        case = self.case
+        self.bias, self.bias_arena = None, None
+        if not case.bias:
+            return
+        self.bias_arena = Arena(DTYPES[case.d_type], self.device, "bias")
+        count = {"gemm": case.batch, "grouped_mm": case.groups}.get(case.op, -1)
+        if case.pointers:
+            shapes = [(n,) for _, n, _ in self.sizes]
+        elif count >= 0 and (case.bias == "each" or case.op == "grouped_mm") and not self.one_b:
+            shapes = [(count, case.n)]
+        else:
+            shapes = [(case.n,)]
+        for shape in shapes:
+            self.bias_arena.place(shape, case.pads[3], case.leads[3])
+        self.bias = self.bias_arena.inputs(self.generator).views
+
+    @property
+    def one_b(self) -> bool:
+        """Packed rows that all use one B (and one bias), whatever the ends say."""
+        return self.case.op == "grouped_mm" and "b" in self.case.shared
+
+    def make_output(self) -> None:
+        """D guarded, and C: D itself, a matrix of its own, or none. `c_values` is what C held before the call."""
+        case = self.case
+        self.d_arena = self.operand("d", 3, case.d_type, output=True)
+        self.d = self.d_arena.views
+        self.c, self.c_arena, self.c_values = None, None, None
+        if case.c == "separate":
+            self.c_arena = self.operand("c", 2, case.d_type)
+            self.c = self.c_values = [self.logical(x, False, "c") for x in self.c_arena.views]
+        elif case.c in ("in_place", "out"):
+            for view in self.d:
+                if view.numel():
+                    view.normal_(generator=self.generator)
+            self.c = self.d
+            self.c_values = [view.clone() for view in self.d]
+
+    def poison(self) -> None:
+        case = self.case
+        if case.nan_c and self.c_arena is not None:
+            self.c_arena.flat.fill_(torch.nan)
+        if case.values == "nan_ab":
+            self.a_arena.flat.fill_(torch.nan)
+            self.b_arena.flat.fill_(torch.nan)
+        if case.values in ("inf", "nan"):
+            rng = random.Random(f"values {case.seed}")
+            views = [x for x in (*self.a_arena.views, *self.b_arena.views) if x.numel()]
+            for view in rng.sample(views, min(3, len(views))):
+                place = tuple(rng.randrange(n) for n in view.shape)
+                view[place] = rng.choice((torch.inf, -torch.inf)) if case.values == "inf" else torch.nan
+
+    def make_ends(self) -> None:
+        """Group ends on the device (with a leading 0 for the jagged entry), and on the host for the reference."""
+        if self.case.op != "grouped_mm":
+            return
+        self.host_ends = [0]
+        for m, _, _ in self.sizes:
+            self.host_ends.append(self.host_ends[-1] + m)
+        values = self.host_ends if self.case.entry == "grouped_gemm_jagged" else self.host_ends[1:]
+        dtype = torch.int64 if self.case.wide else torch.int32
+        self.ends = torch.tensor(values, dtype=dtype, device=self.device)
+
+    @functools.cached_property
+    def tables(self) -> dict:
+        """Device tables of pointers, sizes and leading dimensions, as int64. Made once: graphs hold their addresses."""
+
+        def table(values) -> torch.Tensor:
+            return torch.tensor(list(values), dtype=torch.int64, device=self.device)
+
+        found = {}
+        for index, letter in enumerate("mnk"):
+            found[letter] = table(size[index] for size in self.sizes)
+        for letter, views in (("a", self.a_arena.views), ("b", self.b_arena.views), ("d", self.d), ("c", self.c)):
+            if views is not None:
+                found[letter] = table(view.data_ptr() for view in views)
+                found[f"ld{letter}"] = table(view.stride(0) for view in views)
+        if self.bias is not None:
+            found["bias"] = table(view.data_ptr() for view in self.bias)
+        return found

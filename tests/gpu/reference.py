@@ -1,0 +1,86 @@
+"""Float64 references of every operation and the error each element may have. Not a check: it compares and explains.
+
+The bound is elementwise and worst case, after Higham, Accuracy and Stability of Numerical Algorithms (2nd ed.):
+  inner products   theorem 3.1 and section 3.1: |fl(a.b) - a.b| <= gamma_K |a|.|b|, gamma_K = K u / (1 - K u), in any
+                   order of summation. Tensor cores do not round each addition: they align the products of one
+                   instruction to the largest and cut off bits below 2^-24 of it (2 ulp at worst with the cut after the
+                   sum), so u is doubled. The sum is linear in K and not sqrt(K): cutting is biased, so the statistics
+                   behind sqrt(K) (Higham and Mary 2019) do not hold.
+  rounded inputs   section 3.4 on perturbed data: operands rounded with relative error t give (2 t + t^2) |a|.|b|.
+                   tf32 keeps 10 mantissa bits. Tensor cores given plain float32 cut the rest off: t = 2^-10 (it would
+                   be 2^-11 rounded to nearest). tf32x3 rounds the large part to nearest and cuts the small one off:
+                   t = 2^-21, and the product of the small parts, 2^-22, is left out.
+  result           one rounding to D's type, u_out |D|, plus half the smallest number of that type.
+  activation       its Lipschitz constant (gelu 1.129, silu 1.0999) times the error before it, plus its own evaluation:
+                   gelu |x| times 1.5e-7 (Abramowitz and Stegun 7.1.26) and the float32 roundings of that polynomial.
+"""
+
+import math
+
+import torch
+
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+U_OUT = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
+TINY = {"f16": 2.0**-25, "bf16": 2.0**-126, "f32": 2.0**-126}  # bf16, f32: subnormals may be flushed
+U_ACC = 2.0**-24
+# Relative error that the precision adds to each product, on top of the summation.
+INPUT_ERROR = {"exact": 0.0, "ieee": 0.0, "tf32": 2 * 2.0**-10 + 2.0**-20, "tf32x3": 2 * 2.0**-21 + 2.0**-22}
+LIPSCHITZ = {None: 1.0, "relu": 1.0, "gelu": 1.13, "silu": 1.10}
+EVALUATION = {None: 0.0, "relu": 0.0, "gelu": 1.5e-7 + 6 * U_ACC, "silu": 8 * U_ACC}  # times |x|
+
+
+def activate(x: torch.Tensor, name: str | None) -> torch.Tensor:
+    if name == "relu":
+        return torch.where(x.isnan(), x, x.clamp(min=0))
+    if name == "gelu":
+        return x * (0.5 * torch.special.erfc(x * -math.sqrt(0.5)))
+    if name == "silu":
+        return x / (1 + torch.exp(-x))
+    return x
+
+
+def expected(a, b, c=None, bias=None, *, alpha=1.0, beta=0.0, activation=None, precision="exact", d_type="f32"):
+    """(D, bound) in float64 of act(alpha * a @ b + beta * c + bias); leading dimensions broadcast.
+
+    A and B are not read when alpha is 0, C is not read when beta is 0.
+    """
+    shape = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]) + (a.shape[-2], b.shape[-1])
+    x = torch.zeros(shape, dtype=torch.float64, device=a.device)
+    error = torch.zeros_like(x)
+    k = a.shape[-1]
+    if alpha != 0 and k != 0:
+        a, b = a.double(), b.double()
+        x = alpha * torch.matmul(a, b)
+        gamma = 2 * (k + 4) * U_ACC / (1 - 2 * (k + 4) * U_ACC)
+        error = torch.matmul(a.abs(), b.abs()) * (abs(alpha) * (gamma + INPUT_ERROR[precision]))
+    for term in (beta * c.double() if beta != 0 else None, None if bias is None else bias.double().unsqueeze(-2)):
+        if term is not None:
+            x = x + term
+            error = error + term.abs() * (8 * U_ACC)
+    d = activate(x, activation)
+    error = error * LIPSCHITZ[activation]
+    if EVALUATION[activation]:
+        error = error + x.abs() * EVALUATION[activation]
+    return d, error * (1 + U_OUT[d_type]) + d.abs() * U_OUT[d_type] + TINY[d_type]
+
+
+def excess(d: torch.Tensor, want: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
+    """|d - want| / bound per element; infinite where NaN or Inf stand in one and not, or not alike, in the other.
+
+    A bound that is not finite comes from Inf or NaN among the inputs: then the value must be matched exactly.
+    """
+    d = d.double()
+    error = (d - want).abs()
+    alike = (d == want) | (d.isnan() & want.isnan())
+    ratio = torch.where(bound.isfinite(), error / bound, torch.inf)
+    return torch.where(alike, 0.0, ratio.nan_to_num(nan=torch.inf, posinf=torch.inf))
+
+
+def describe(d: torch.Tensor, want: torch.Tensor, ratio: torch.Tensor) -> str:
+    """A sentence about the worst element of one output that has some ratio above 1."""
+    bad = ratio > 1
+    place = tuple(int(i) for i in torch.unravel_index(ratio.argmax(), ratio.shape))
+    unwritten = int((d.isnan() & ~want.isnan()).sum())
+    text = f"{int(bad.sum())} of {d.numel()} elements outside the bound; worst at {place}: got {d[place].item():.9g}, "
+    text += f"want {want[place].item():.9g}, error / bound {ratio[place].item():.3g}"
+    return text + (f"; {unwritten} NaN left or made where a number belongs" if unwritten else "")

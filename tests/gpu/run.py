@@ -1,0 +1,206 @@
+"""Run the GPU suite and write what it found as JSON: `python tests/gpu/run.py`. Not for pytest; allows no triton."""
+
+import argparse
+import datetime
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.modules["triton"] = None  # libgemm must work where triton is absent: from here on `import triton` fails
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
+
+import torch  # noqa: E402
+
+from tests.gpu import edge, edge_cuda, edge_errors  # noqa: E402
+from tests.gpu.cases import random_case  # noqa: E402
+from tests.gpu.standin import FAULTS, StandIn  # noqa: E402
+
+# Graph capture comes first: it must be the first use of the kernels.
+CUDA_CHECKS = ("graphs", "streams", "large_offsets", "other_gpu")
+EDGE = (
+    edge_cuda.graphs,
+    edge.seeds,
+    edge.variants,
+    edge.specials,
+    edge.empty,
+    edge.many,
+    edge_cuda.large_offsets,
+    edge.lying_ends,
+    edge.repeatable,
+    edge_cuda.streams,
+    edge_cuda.threads,
+    edge_cuda.other_gpu,
+    edge_errors.errors,
+)
+
+
+class Run:
+    """Counts, problems and progress of one run."""
+
+    def __init__(self, ctx: edge.Context, seconds: float):
+        self.ctx = ctx
+        self.start = self.said = time.monotonic()
+        self.limit = seconds or float("inf")
+        self.checks, self.failures, self.problems = {}, {}, []
+        self.dead = self.out_of_time = False
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.start
+
+    @property
+    def over(self) -> bool:
+        self.out_of_time = self.out_of_time or self.seconds > self.limit
+        return self.dead or self.out_of_time
+
+    def add(self, name: str, problems: list[str]) -> None:
+        self.checks[name] = self.checks.get(name, 0) + 1
+        self.failures[name] = self.failures.get(name, 0) + bool(problems)
+        self.problems += [f"{name}: {x}" for x in problems]
+        if problems and len(self.problems) <= 10:
+            print(f"FAILED {self.problems[-1]}", flush=True)
+        if time.monotonic() - self.said > 4:
+            self.said = time.monotonic()
+            done, bad = sum(self.checks.values()), sum(self.failures.values())
+            print(f"{self.seconds:6.0f} s  {done} done, {bad} failed, now {name} {self.checks[name]}", flush=True)
+
+    def crashed(self, name: str, error: Exception, what: str = "") -> None:
+        self.add(name, [f"{type(error).__name__}: {error} {what}".strip()])
+        if self.ctx.cuda:
+            try:
+                torch.cuda.synchronize(self.ctx.device)
+            except Exception as now:  # noqa: BLE001  any error here means that nothing more can run
+                self.dead = True
+                self.problems.append(f"{name}: the GPU context is dead ({now}); the rest did not run")
+
+    def edge(self, check) -> None:
+        self.checks.setdefault(check.__name__, 0)
+        try:
+            for problems in check(self.ctx):
+                self.add(check.__name__, problems)
+                if self.over:
+                    return
+        except Exception as error:  # noqa: BLE001  a check that raises is a failure of that check
+            self.crashed(check.__name__, error)
+
+    def random(self, seed: int, count: int, largest: int) -> None:
+        for number in range(seed, seed + count):
+            if self.over:
+                return
+            case = random_case(number, largest)
+            try:
+                self.add("random", self.ctx.run(case))
+            except Exception as error:  # noqa: BLE001  the case is named, and the next one is tried
+                self.crashed("random", error, f"[{case!r}]")
+
+
+def speed(ctx: edge.Context) -> dict:
+    """Median microseconds of 4096^3 in bf16, libgemm and torch.mm in turn. Information, not a check."""
+    new = {"dtype": torch.bfloat16, "device": ctx.device}
+    a, b, out = torch.randn(4096, 4096, **new), torch.randn(4096, 4096, **new), torch.empty(4096, 4096, **new)
+    calls = {"ours_us": lambda: ctx.lib.gemm(a, b, out=out), "torch_us": lambda: torch.mm(a, b, out=out)}
+    times = {name: [] for name in calls}
+    for turn in range(60):
+        for name, work in calls.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            work()
+            end.record()
+            end.synchronize()
+            if turn >= 10:
+                times[name].append(begin.elapsed_time(end) * 1000)
+    return {name: round(sorted(values)[len(values) // 2], 1) for name, values in times.items()}
+
+
+def driver() -> str:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return "unknown"
+
+
+def triton_state() -> str:
+    try:
+        import triton  # noqa: F401, PLC0415
+    except ImportError:
+        return "not importable"
+    return "importable"
+
+
+def report(run: Run, args, name: str, timing: dict | None) -> dict:
+    manifest = ROOT / "dist" / "manifest.json"
+    built = json.loads(manifest.read_text()) if manifest.exists() and not args.stand_in else {}
+    failed = sum(run.failures.values())
+    found = {
+        "build_id": run.ctx.lib.info()["build_id"],
+        "commit": built.get("commit", "unknown"),
+        "device": name,
+        "driver": driver() if run.ctx.cuda else "none",
+        "torch": torch.__version__,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "seed": args.seed,
+        "triton": triton_state(),
+        "passed": sum(run.checks.values()) - failed,
+        "failed": failed,
+        "problems": run.problems[:50],
+        "seconds": round(run.seconds, 1),
+        "out_of_time": run.out_of_time,
+        "checks": run.checks,
+    }
+    if built.get("build_id") not in (None, found["build_id"]):
+        found["problems"].insert(0, f"dist/manifest.json is of build {built['build_id']}, the library another")
+        found["failed"] += 1
+    return found | ({"speed_4096_bf16": timing} if timing else {})
+
+
+def arguments(argv) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--random", type=int, default=1000, metavar="COUNT")
+    parser.add_argument("--seed", type=int, default=0, help="of the first random case; the next ones count up")
+    parser.add_argument("--seconds", type=float, default=0, help="start nothing new after this long")
+    parser.add_argument("--out", type=Path, default=ROOT / "tests" / "results")
+    parser.add_argument("--only", help="one check by name, or 'random'")
+    parser.add_argument("--stand-in", action="store_true", help="rehearse with torch on the CPU in libgemm's place")
+    parser.add_argument("--break-it", choices=FAULTS, help="a fault for the stand-in")
+    args = parser.parse_args(argv)
+    names = [check.__name__ for check in EDGE] + ["random"]
+    if args.only and args.only not in names:
+        parser.error(f"--only {args.only}: allowed is {', '.join(names)}")
+    return args
+
+
+def main(argv=None) -> int:
+    args = arguments(argv)
+    if args.stand_in:
+        lib, device, name = StandIn(args.break_it), torch.device("cpu"), "stand-in"
+    else:
+        import libgemm as lib  # noqa: PLC0415  the stand-in must run where the library is not built
+
+        device = torch.device("cuda", torch.cuda.current_device())
+        name = torch.cuda.get_device_name(device)
+    run = Run(edge.Context(lib, device, args.stand_in), args.seconds)
+    for check in EDGE:
+        cuda_only = check.__name__ in CUDA_CHECKS
+        if args.only in (None, check.__name__) and not run.over and (run.ctx.cuda or not cuda_only):
+            run.edge(check)
+    if args.only in (None, "random"):
+        run.random(args.seed, args.random, 300 if args.stand_in else 3000)
+    timing = speed(run.ctx) if run.ctx.cuda and not run.dead and not args.only else None
+    found = report(run, args, name, timing)
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / f"gpu_{re.sub(r'[^A-Za-z0-9.-]+', '_', name)}.json"
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"\n{'check':16}{'run':>8}{'failed':>8}")
+    for check, count in run.checks.items():
+        print(f"{check:16}{count:8}{run.failures.get(check, 0):8}")
+    print(f"{found['passed']} passed, {found['failed']} failed in {found['seconds']} s on {name}; wrote {path}")
+    return 0 if found["passed"] and not found["failed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""The library's Python interface computed by torch, to rehearse the suite without the library. Not libgemm, not fast.
+
+`StandIn(break_it=...)` makes one deliberate fault, so that a test can prove that the suite notices it.
+"""
+
+from types import SimpleNamespace
+
+import torch
+
+from .cases import ENTRIES, TYPES
+from .reference import DTYPES
+from .standin_contract import Error, check, require
+from .standin_memory import neighbour, poke, view, write_past
+
+FAULTS = (
+    "drop last column", "write one past", "write before", "write gap", "change input", "read C at beta 0",
+    "read A at alpha 0", "read past A", "read before B", "ignore alpha", "ignore beta", "drop bias",
+    "bias of group 0", "wrong activation", "relu drops NaN", "swap groups", "skip partial tile", "skip K tail",
+    "write pad row", "16-bit sums", "tf32 for ieee", "Inf to NaN", "skip K = 0", "int32 ends", "new out",
+    "accept anything", "vary", "trust ends",
+)  # fmt: skip
+
+
+def tf32(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x.isfinite(), (x.view(torch.int32) & ~0x1FFF).view(torch.float32), x)
+
+
+class StandIn:
+    Error = Error
+
+    def __init__(self, break_it: str | None = None):
+        require(break_it is None or break_it in FAULTS, f"no such fault: {break_it}")
+        self.fault = break_it
+        self.runs = 0
+
+    def info(self) -> dict:
+        return {"build_id": "stand-in", "version": "0.0.0"}
+
+    def preload(self, device=None) -> None:
+        pass
+
+    def variants(self) -> list:
+        found = []
+        for op in sorted(set(ENTRIES.values())):
+            for i, (a, d, precision) in enumerate(TYPES):
+                fields = {"op": op, "target": 0, "a_type": a, "d_type": d, "precision": precision}
+                for guard in (False, True):
+                    name = f"{op}_{a}_{d}_{precision}_{guard}"
+                    layout = {"trans_a": i % 2, "trans_b": i // 2 % 2, "align16": int(guard), "linear": int(guard)}
+                    found.append(SimpleNamespace(name=name, **fields, **layout))
+        return found
+
+    def check(self, *arguments) -> None:
+        if self.fault != "accept anything":
+            check(*arguments, variants=self.variants())
+
+    def output(self, like, shape, out, out_dtype) -> torch.Tensor:
+        wanted = DTYPES.get(out_dtype, out_dtype) or (like.dtype if out is None else out.dtype)
+        require(wanted in (like.dtype, torch.float32), f"out dtype {wanted} for {like.dtype}")
+        if out is None or self.fault == "new out":
+            return torch.full(shape, torch.nan, dtype=wanted, device=like.device)
+        require(out.dtype == wanted and tuple(out.shape) == tuple(shape), f"out is {tuple(out.shape)}, not {shape}")
+        require(out.stride(-1) == 1 or out.numel() < 2 or out.shape[-1] == 1, "out: rows are not contiguous")
+        return out
+
+    def multiply(self, a, b, precision) -> torch.Tensor:
+        if self.fault == "skip K tail":
+            a, b = a[..., : a.shape[-1] // 16 * 16], b[..., : b.shape[-2] // 16 * 16, :]
+        if self.fault == "Inf to NaN":
+            a = torch.where(a.isinf(), torch.nan, a)
+        kind = a.dtype
+        a, b = a.float(), b.float()
+        if precision == "tf32" or (precision == "ieee" and self.fault == "tf32 for ieee"):
+            a, b = tf32(a), tf32(b)
+        if self.fault == "vary":
+            self.runs += 1
+            order = torch.arange(a.shape[-1], device=a.device).roll(self.runs * 7)
+            a, b = a[..., order], b[..., order, :]
+        x = torch.matmul(a, b)
+        return x.to(kind).float() if self.fault == "16-bit sums" else x
+
+    def tile(self, a, b, c, bias, d, alpha, beta, activation, precision) -> None:
+        """One product into d, in place."""
+        fault = self.fault
+        if 0 in d.shape or (a.shape[-1] == 0 and fault == "skip K = 0"):
+            return
+        x = torch.zeros(d.shape, dtype=torch.float32, device=d.device)
+        if alpha != 0 or fault == "read A at alpha 0":
+            x = x + (1.0 if fault == "ignore alpha" else alpha) * self.multiply(a, b, precision)
+        for name, operand, end in (("read past A", a, True), ("read before B", b, False)):
+            if fault == name and alpha != 0:
+                x = x + 0 * neighbour(operand, end)
+        if c is not None and (beta != 0 or fault == "read C at beta 0"):
+            x = x + (1.0 if fault == "ignore beta" else beta) * c.float()
+        if bias is not None and fault != "drop bias":
+            x = x + bias.float().unsqueeze(-2)
+        d.copy_(self.activate(x, activation)) if fault is None else self.store(self.activate(x, activation), d)
+        if fault == "change input" and a.numel():
+            a[(-1,) * a.dim()] *= 0.5
+
+    def activate(self, x, activation):
+        if activation == "relu":
+            return torch.where(x.isnan(), 0.0, x).relu() if self.fault == "relu drops NaN" else x.relu()
+        if activation == "gelu":
+            if self.fault == "wrong activation":
+                return torch.nn.functional.gelu(x, approximate="tanh")
+            return x * (0.5 * torch.erfc(x * -(0.5**0.5)))  # torch's CPU gelu makes NaN of Inf
+        return x / (1 + torch.exp(-x)) if activation == "silu" else x
+
+    def store(self, x, d) -> None:
+        fault = self.fault
+        if fault == "drop last column":
+            d[..., :-1].copy_(x[..., :-1])
+        elif fault == "skip partial tile":
+            rows = d.shape[-2] // 64 * 64
+            d[..., :rows, :].copy_(x[..., :rows, :])
+        else:
+            d.copy_(x)
+        if fault == "write one past":
+            write_past(d)
+        elif fault == "write before":
+            poke(d, d.storage_offset() - 1)
+        elif fault == "write gap" and d.shape[-2] > 1 and d.stride(-2) > d.shape[-1]:
+            poke(d, d.storage_offset() + d.shape[-1])
+
+    def gemm(self, a, b, c=None, *, alpha=1.0, beta=0.0, bias=None, activation=None, precision=None, out=None,
+             out_dtype=None, variant=None, stream=None):  # fmt: skip
+        self.check(a, b, c, beta, bias, activation, precision, out, variant)
+        lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        d = self.output(a, (*lead, a.shape[-2], b.shape[-1]), out, out_dtype)
+        require(all(x is None or x.dtype == d.dtype for x in (c, bias)), f"c and bias must be {d.dtype}, like D")
+        c = d if c is None else c
+        self.tile(a, b, c, bias, d, alpha, beta, activation, precision)
+        return d
+
+    def grouped_gemm(self, a, b, c=None, *, out=None, bias=None, out_dtype=None, **words):
+        require(len(a) == len(b), f"{len(a)} matrices a, {len(b)} matrices b")
+        none = [None] * len(a)
+        order = list(range(len(a)))
+        if self.fault == "swap groups":
+            order = [order.index(next((j for j in order if b[j].shape == b[i].shape and j != i), i)) for i in order]
+        rows = zip(a, order, c or none, out or none, bias or none, strict=True)
+        first = self.fault == "bias of group 0"
+        found = []
+        for x, i, z, d, v in rows:
+            v = bias[0] if first and bias and bias[0].shape == v.shape else v
+            found.append(self.gemm(x, b[i], z, bias=v, out=d, out_dtype=out_dtype, **words))
+        return found
+
+    def grouped_gemm_tables(self, *, a, b, d, m, n, k, lda, ldb, ldd, dtype, out_dtype=None, trans_a=False,
+                            trans_b=False, c=None, ldc=None, bias=None, **words):  # fmt: skip
+        dtype, out_dtype = DTYPES.get(dtype, dtype), DTYPES.get(out_dtype, out_dtype) or DTYPES.get(dtype, dtype)
+        for name, x in (("a", a), ("b", b), ("d", d), ("m", m), ("n", n), ("k", k)):
+            require(x.dtype == torch.int64, f"table {name} is {x.dtype}: allowed is int64")
+        sizes = list(zip(m.tolist(), n.tolist(), k.tolist(), strict=True))
+
+        def load(pointers, lds, shapes, kind, flipped=False):
+            rows = zip(pointers.tolist(), lds.tolist(), shapes, strict=True)
+            stored = [view(p, ld, s[::-1] if flipped else s, kind, m.device) for p, ld, s in rows]
+            return [x.mT if flipped else x for x in stored]
+
+        out_shapes = [(m, n) for m, n, _ in sizes]
+        lists = {"out": load(d, ldd, out_shapes, out_dtype)}
+        if c is not None:
+            lists["c"] = load(c, ldc, out_shapes, out_dtype)
+        if bias is not None:
+            lists["bias"] = [x[0] for x in load(bias, n, [(1, size[1]) for size in sizes], out_dtype)]
+        a = load(a, lda, [(m, k) for m, _, k in sizes], dtype, trans_a)
+        b = load(b, ldb, [(k, n) for _, n, k in sizes], dtype, trans_b)
+        self.grouped_gemm(a, b, **lists, **words)
+
+    def grouped_mm(self, a, b, offs, *, c=None, bias=None, out=None, out_dtype=None, **words):
+        require(offs.dim() == 1 and offs.dtype in (torch.int32, torch.int64), f"ends are {offs.dtype}, {offs.dim()}-D")
+        require(a.dim() == 2 and b.dim() == 3 and len(offs) == len(b), f"{len(offs)} ends for b {tuple(b.shape)}")
+        require(a.device == offs.device, f"ends are on {offs.device}")
+        fixed = {"alpha": 1.0, "beta": 0.0, "activation": None, "precision": None, "variant": None} | words
+        fixed.pop("stream", None)
+        self.check(a, b, c, fixed["beta"], bias, fixed["activation"], fixed["precision"], out, fixed["variant"])
+        d = self.output(a, (a.shape[0], b.shape[-1]), out, out_dtype)
+        del fixed["variant"]
+        ends = offs.view(torch.int32)[: len(offs)] if self.fault == "int32 ends" else offs
+        start = 0
+        for group, end in enumerate(ends.tolist()):
+            start, end = min(max(start, 0), len(d)), min(max(end, start, 0), len(d))
+            if self.fault == "trust ends" and end - start == len(d) - start:
+                write_past(d)
+            other = len(b) - 1 - group if self.fault == "swap groups" else group
+            rows = slice(start, end)
+            v = None if bias is None else bias[0 if self.fault == "bias of group 0" else group]
+            self.tile(a[rows], b[other], (d if c is None else c)[rows], v, d[rows], **fixed)
+            start = end
+        if self.fault == "write pad row" and start < len(d):
+            d[start].zero_()
+        return d
+
+    def grouped_gemm_jagged(self, a, b, group_offsets, **words):
+        return self.gemm(a, b, **words) if b.dim() == 2 else self.grouped_mm(a, b, group_offsets[1:], **words)

@@ -1,0 +1,11 @@
+"""HOW a variant becomes C, as pure functions; `build` does the writing.
+
+compile.py    (Variant) -> Artifact: the cubin and its launch facts, without a GPU
+elf.py        a cubin's own headers, against which the launcher's parameters are checked
+artifact.py   the record between the two halves: a leaf
+pack.py       Artifacts -> one blob of packed cubins
+manifest.py   the build id and the record that travels in the library
+render.py     Artifacts -> C text: one launcher a kernel, one table of rows
+templates/    what is generated: launchers and tables
+csrc/         what is not: the C core, and libgemm.h, the public header and manual
+"""

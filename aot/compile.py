@@ -123,9 +123,7 @@ def run_compile(variant: Variant, target) -> None:
 
     kernel = kernel_function(variant)
     constexprs = {n: v for n, v in variant.constexprs().items() if n in kernel.arg_names}
-    signature = {
-        name: "constexpr" if name in constexprs else variant.argument_type(name) for name in kernel.arg_names
-    }
+    signature = {name: "constexpr" if name in constexprs else variant.argument_type(name) for name in kernel.arg_names}
     attrs = {
         (i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names)
         if name not in constexprs and variant.divisible(name)

@@ -1,4 +1,4 @@
-"""Reads a cubin's own headers: target, toolkit, kernel parameters, registers. No GPU, no driver; knows nothing of Triton.
+"""Reads a cubin's own headers: target, toolkit, parameters, registers. No GPU, no driver; knows nothing of Triton.
 
 The format is what `cuobjdump -elf` prints: `.nv.info` sections hold records of (format u8,
 attribute u8, size-or-value u16, payload); attribute numbers are the EIATTR_ values it prints.
@@ -8,6 +8,7 @@ import io
 import struct
 from dataclasses import dataclass
 
+from elftools.common.exceptions import ELFError, ELFParseError
 from elftools.elf.elffile import ELFFile
 
 EM_CUDA = 190
@@ -49,9 +50,10 @@ def sm_of(elf: ELFFile) -> int:
 
 def read_cubin(cubin: bytes) -> CubinFacts:
     """Facts of a cubin that holds exactly one kernel. Raises CubinError otherwise."""
-    if cubin[:4] != b"\x7fELF":
-        raise CubinError("not an ELF file")
-    elf = ELFFile(io.BytesIO(cubin))
+    try:
+        elf = ELFFile(io.BytesIO(cubin))
+    except (ELFError, ELFParseError) as error:
+        raise CubinError(f"not an ELF file: {error}") from error
     if elf.header.e_machine not in ("EM_CUDA", EM_CUDA):
         raise CubinError(f"ELF machine is {elf.header.e_machine}, not CUDA")
     kernels = [s.name[len(".nv.info.") :] for s in elf.iter_sections() if s.name.startswith(".nv.info.")]

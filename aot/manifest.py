@@ -1,5 +1,6 @@
 """The record that travels in the library: what was built, with what, and its identity. Pure; writes no file."""
 
+import dataclasses
 import hashlib
 import json
 
@@ -25,7 +26,7 @@ def canonical(value) -> bytes:
 
 def describe(variant: Variant, artifact: Artifact) -> dict:
     facts = artifact.launch_facts()
-    del facts["variant"], facts["target"], facts["kernel"]
+    del facts["variant"], facts["target"], facts["kernel"], facts["params"]  # params stand once for each kernel
     return {**variant.to_dict(), **facts, "origin": "untuned"}
 
 
@@ -57,5 +58,6 @@ def make_manifest(rows: list[tuple[Variant, Artifact]], version: str, toolchain:
             }
             for target, artifacts in targets.items()
         },
+        "kernels": {artifact.kernel: [dataclasses.asdict(param) for param in artifact.params] for _, artifact in rows},
         "variants": [describe(variant, artifact) for variant, artifact in rows],
     }

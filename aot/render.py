@@ -1,4 +1,4 @@
-"""Artifacts -> {file name: C text} through jinja2. No logic in the templates, no file written; undefined names raise."""
+"""Artifacts -> {file name: C text} through jinja2. No logic in the templates, writes nothing; undefined names raise."""
 
 import hashlib
 from pathlib import Path

@@ -59,7 +59,8 @@ def generator_digest() -> str:
     """Everything beside artifacts and variants that decides dist/: our sources, templates, flags and packages."""
     folders = (ROOT / "aot", ROOT / "build", ROOT / "kernels", ROOT / "runtime")
     files = [p for f in folders for p in sorted(f.rglob("*")) if p.is_file() and is_source(p)]
-    flags = json.dumps([CFLAGS, LDFLAGS, LIBRARIES, toolchain(), [importlib.metadata.version(n) for n in ("cffi", "jinja2")]])
+    versions = [importlib.metadata.version(name) for name in ("triton", "lz4", "cffi", "jinja2", "hatchling")]
+    flags = json.dumps([CFLAGS, LDFLAGS, LIBRARIES, versions])
     return digest(flags, *(part for p in files for part in (str(p.relative_to(ROOT)), p.read_bytes())))
 
 
@@ -111,7 +112,7 @@ def build() -> None:
 
 def main() -> int:
     if sys.argv[1:]:
-        print(f"{__doc__.splitlines()[0]}\nThis command takes no arguments, given: {' '.join(sys.argv[1:])}", file=sys.stderr)
+        print(f"{__doc__.splitlines()[0]}\nThis command takes no arguments; given: {sys.argv[1:]}", file=sys.stderr)
         return 2
     try:
         build()

@@ -1,4 +1,4 @@
-"""Artifacts on disk by content key. A record appears whole or not at all: written to a temporary folder, then renamed."""
+"""Artifacts on disk by content key. A record is written to a temporary folder, then renamed: whole or absent."""
 
 import hashlib
 import importlib.metadata

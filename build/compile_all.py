@@ -50,7 +50,7 @@ def run_pool(waiting: list[Variant], cache: Cache, limits: Limits, work) -> tupl
     context = multiprocessing.get_context("spawn")
     # max_tasks bounds what a leaky compiler can pile up in one worker
     pool = pebble.ProcessPool(limits.jobs, 200, limit_memory, (limits.memory_bytes,), context)
-    bar = tqdm(total=len(waiting), desc="compile", unit="kernel", file=sys.stderr, mininterval=1.0, postfix={"failed": 0})
+    bar = tqdm(total=len(waiting), desc="compile", unit="kernel", file=sys.stderr, mininterval=1.0)
     try:
         futures = {pool.schedule(work, (v, cache.min_driver), timeout=limits.seconds): v for v in waiting}
         for future in concurrent.futures.as_completed(futures):

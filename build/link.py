@@ -70,7 +70,7 @@ def check_library(path: Path) -> Linked:
         faults = []
         exported, declared = exported_symbols(elf), header_functions()
         if exported != declared:
-            faults.append(f"leaked symbols {sorted(exported - declared)}, missing symbols {sorted(declared - exported)}")
+            faults.append(f"leaked symbols {sorted(exported - declared)}, missing {sorted(declared - exported)}")
         dynamic = next(s for s in elf.iter_sections() if isinstance(s, DynamicSection))
         tags = {tag.entry.d_tag: tag for tag in dynamic.iter_tags()}
         needed = {tag.needed for tag in dynamic.iter_tags() if tag.entry.d_tag == "DT_NEEDED"}
@@ -88,7 +88,7 @@ def check_library(path: Path) -> Linked:
             faults.append("has an executable stack")
         glibc = newest_glibc(elf)
         if glibc > GLIBC_CEILING:
-            faults.append(f"needs glibc {glibc[0]}.{glibc[1]}; at most {GLIBC_CEILING[0]}.{GLIBC_CEILING[1]} is allowed")
+            faults.append("needs glibc {}.{}; at most {}.{} is allowed".format(*glibc, *GLIBC_CEILING))
     if faults:
         raise BuildError(f"{path.name}: {'; '.join(faults)}")
     return Linked(path, max(glibc, GLIBC_CEILING), platform.machine())

@@ -1,0 +1,14 @@
+"""WHAT libgemm can compute: kernels, the vocabulary to describe them, and the table of variants.
+
+To add a variant: add a row (or a `Config`) in variants.py. Its name, file, C row, manifest entry and GPU test follow
+from it. `make build` compiles it and fails by name when it cannot.
+
+To add a kernel: write it in a module of its own; name its run-time arguments as in spec.ARGUMENTS (a new one is added
+there and to `struct call` in aot/csrc/internal.h) and its compile-time arguments in CAPITALS as Variant.constexprs()
+has them; then give it rows. CONTRIBUTING.md walks through both.
+
+spec.py       Problem, Config, Variant: a leaf, stdlib only
+variants.py   the table
+tiles.py      device helpers the kernels share
+gemm.py, grouped_gemm.py, grouped_mm.py   the reference set: any shape, any alignment, every target
+"""

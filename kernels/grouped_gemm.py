@@ -1,4 +1,4 @@
-"""Grouped GEMM over arrays of pointers: each group has its own A, B, C, D and sizes, all read on the device. Reference set."""
+"""Grouped GEMM over arrays of pointers: each group its own A, B, C, D and sizes, read on the device. Reference set."""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-"""Grouped GEMM over packed rows (ragged in M): D[s:e] = A[s:e] op(B[g]), group ends read on the device. Reference set."""
+"""Grouped GEMM over packed rows (ragged in M): D[s:e] = A[s:e] op(B[g]), ends read on the device. Reference set."""
 
 import triton
 import triton.language as tl

@@ -23,11 +23,10 @@ LAYOUTS = ("nn", "nt", "tn", "tt")
 
 # What a variant needs beyond its problem; checked on every call. The C side knows each as GUARD_<NAME>.
 GUARDS = {
-    "align16": "A, B, C and D start on 16 bytes; leading dimensions, batch strides and contiguous extents are "
-    "multiples of 16 bytes of the 16-bit or 32-bit input type",
+    "align16": "A, B, C and D start on 16 bytes; N, K (with a transposed A also M), leading dimensions and batch "
+    "strides are multiples of 16 bytes of the input type",
     "linear": "no activation",
 }
-
 
 
 @dataclass(frozen=True)

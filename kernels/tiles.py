@@ -2,7 +2,6 @@
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda.libdevice import fast_dividef
 
 
 @triton.jit
@@ -77,7 +76,7 @@ def activate(x, activation):
         is_gelu = activation == 2
         z = tl.abs(x) * 0.7071067811865476
         e = tl.exp2(tl.where(is_gelu, -z * z, -x) * 1.4426950408889634)
-        r = fast_dividef(1.0, 1.0 + tl.where(is_gelu, 0.3275911 * z, e))
+        r = 1.0 / (1.0 + tl.where(is_gelu, 0.3275911 * z, e))
         tail = 1.061405429 * r - 1.453152027
         tail = tail * r + 1.421413741
         tail = tail * r - 0.284496736

@@ -35,9 +35,7 @@ def reference_rows(target: int):
         for a, d, precision in TYPES_16BIT + TYPES_F32:
             for layout in LAYOUTS:
                 problem = Problem(op, a, d, precision, layout)
-                aligned = precision in ("exact", "tf32") and (
-                    op == "gemm" or (op == "grouped_mm" and layout[0] == "n")
-                )
+                aligned = precision in ("exact", "tf32") and (op == "gemm" or (op == "grouped_mm" and layout[0] == "n"))
                 if aligned:
                     yield Variant(problem, large(a, target), kernel, target, ("align16", "linear"), rate=100)
                     yield Variant(problem, small(a), kernel, target, ("align16",), rate=60)

@@ -15,12 +15,14 @@ static libgemm_status check_types(const struct problem *p) {
     return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",
                 p->a_type);
   if (p->d_type != p->a_type && p->d_type != LIBGEMM_F32)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "d_type = %d (%s) with a_type %s: allowed are a_type's own and LIBGEMM_F32 (3)",
-                p->d_type, type_name(p->d_type), type_name(p->a_type));
+    return fail(LIBGEMM_INVALID_ARGUMENT,
+                "d_type = %d (%s) with a_type %s: allowed are a_type's own and LIBGEMM_F32 (3)", p->d_type,
+                type_name(p->d_type), type_name(p->a_type));
   if (p->a_type == LIBGEMM_F32 && (p->precision < LIBGEMM_TF32 || p->precision > LIBGEMM_IEEE))
     return fail(LIBGEMM_INVALID_ARGUMENT,
                 "precision = %d with float32 operands: say LIBGEMM_TF32 (1), LIBGEMM_TF32X3 (2) or LIBGEMM_IEEE (3); "
-                "there is no default", p->precision);
+                "there is no default",
+                p->precision);
   if (p->a_type != LIBGEMM_F32 && p->precision != LIBGEMM_EXACT)
     return fail(LIBGEMM_INVALID_ARGUMENT, "precision = %d with %s operands: allowed is LIBGEMM_EXACT (0)", p->precision,
                 type_name(p->a_type));
@@ -86,9 +88,10 @@ static libgemm_status pinned(const struct problem *p, const struct target *targe
     *out = &rows[i];
     return LIBGEMM_OK;
   }
-  return fail(LIBGEMM_UNSUPPORTED, "variant = %s: no such variant computes %s %s -> %s (%s) trans_a %d trans_b %d on sm_%d",
-              p->variant, op_names[p->op], type_name(p->a_type), type_name(p->d_type), precision_names[p->precision],
-              p->trans_a, p->trans_b, target->target);
+  return fail(LIBGEMM_UNSUPPORTED,
+              "variant = %s: no such variant computes %s %s -> %s (%s) trans_a %d trans_b %d on sm_%d", p->variant,
+              op_names[p->op], type_name(p->a_type), type_name(p->d_type), precision_names[p->precision], p->trans_a,
+              p->trans_b, target->target);
 }
 
 libgemm_status choose(const struct problem *p, const struct target *target, int multiprocessors,

@@ -36,9 +36,9 @@ libgemm_status driver_failed(const char *function, CUresult result) {
 }
 
 static libgemm_status resolve(void *library, struct driver *found) {
-#define DRIVER_RESOLVE(field, symbol, parameters)                                                              \
-  *(void **)&found->field = dlsym(library, symbol);                                                            \
-  if (!found->field)                                                                                           \
+#define DRIVER_RESOLVE(field, symbol, parameters)                                                                \
+  *(void **)&found->field = dlsym(library, symbol);                                                              \
+  if (!found->field)                                                                                             \
     return fail(LIBGEMM_NO_DRIVER, "libcuda.so.1 has no %s: the NVIDIA driver must be 525 (CUDA 12.0) or newer", \
                 symbol);
   DRIVER_FUNCTIONS(DRIVER_RESOLVE)
@@ -65,8 +65,10 @@ static libgemm_status open_locked(void) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char *reason = dlerror();
-    return fail(LIBGEMM_NO_DRIVER, "NVIDIA driver library not found: %s; install the driver, or in a container "
-                "start it with GPU access", reason ? reason : "libcuda.so.1");
+    return fail(LIBGEMM_NO_DRIVER,
+                "NVIDIA driver library not found: %s; install the driver, or in a container "
+                "start it with GPU access",
+                reason ? reason : "libcuda.so.1");
   }
   struct driver found = {0};
   libgemm_status status = resolve(library, &found);

@@ -63,32 +63,31 @@ typedef struct CUlaunchConfig {
 } CUlaunchConfig;
 
 /* X(field, exported symbol, parameters). Suffixed names are the current ABI of functions that once had another. */
-#define DRIVER_FUNCTIONS(X)                                                                      \
-  X(init, "cuInit", (unsigned flags))                                                            \
-  X(driver_get_version, "cuDriverGetVersion", (int *version))                                    \
-  X(get_error_name, "cuGetErrorName", (CUresult error, const char **name))                       \
-  X(get_error_string, "cuGetErrorString", (CUresult error, const char **text))                   \
-  X(device_get_count, "cuDeviceGetCount", (int *count))                                          \
-  X(device_get, "cuDeviceGet", (CUdevice * device, int ordinal))                                 \
-  X(device_get_name, "cuDeviceGetName", (char *name, int size, CUdevice device))                 \
-  X(device_get_attribute, "cuDeviceGetAttribute", (int *value, int attribute, CUdevice device))  \
-  X(primary_ctx_retain, "cuDevicePrimaryCtxRetain", (CUcontext * context, CUdevice device))      \
-  X(ctx_get_device, "cuCtxGetDevice", (CUdevice * device))                                       \
-  X(ctx_get_current, "cuCtxGetCurrent", (CUcontext * context))                                   \
-  X(ctx_push_current, "cuCtxPushCurrent_v2", (CUcontext context))                                \
-  X(ctx_pop_current, "cuCtxPopCurrent_v2", (CUcontext * context))                                \
-  X(stream_is_capturing, "cuStreamIsCapturing", (CUstream stream, int *status))                  \
-  X(pointer_get_attribute, "cuPointerGetAttribute", (void *value, int attribute, CUdeviceptr p)) \
-  X(memcpy_htod_async, "cuMemcpyHtoDAsync_v2",                                                   \
-    (CUdeviceptr to, const void *from, size_t bytes, CUstream stream))                           \
-  X(library_load_data, "cuLibraryLoadData",                                                      \
-    (CUlibrary * library, const void *code, int *jit_options, void **jit_values, unsigned jits,  \
-     int *options, void **values, unsigned count))                                               \
-  X(library_unload, "cuLibraryUnload", (CUlibrary library))                                      \
-  X(library_get_kernel, "cuLibraryGetKernel", (CUkernel * kernel, CUlibrary library, const char *name)) \
-  X(kernel_get_function, "cuKernelGetFunction", (CUfunction * function, CUkernel kernel))        \
-  X(kernel_set_attribute, "cuKernelSetAttribute", (int attribute, int value, CUkernel kernel, CUdevice device)) \
-  X(launch_kernel_ex, "cuLaunchKernelEx",                                                        \
+#define DRIVER_FUNCTIONS(X)                                                                                       \
+  X(init, "cuInit", (unsigned flags))                                                                             \
+  X(driver_get_version, "cuDriverGetVersion", (int *version))                                                     \
+  X(get_error_name, "cuGetErrorName", (CUresult error, const char **name))                                        \
+  X(get_error_string, "cuGetErrorString", (CUresult error, const char **text))                                    \
+  X(device_get_count, "cuDeviceGetCount", (int *count))                                                           \
+  X(device_get, "cuDeviceGet", (CUdevice * device, int ordinal))                                                  \
+  X(device_get_name, "cuDeviceGetName", (char *name, int size, CUdevice device))                                  \
+  X(device_get_attribute, "cuDeviceGetAttribute", (int *value, int attribute, CUdevice device))                   \
+  X(primary_ctx_retain, "cuDevicePrimaryCtxRetain", (CUcontext * context, CUdevice device))                       \
+  X(ctx_get_device, "cuCtxGetDevice", (CUdevice * device))                                                        \
+  X(ctx_get_current, "cuCtxGetCurrent", (CUcontext * context))                                                    \
+  X(ctx_push_current, "cuCtxPushCurrent_v2", (CUcontext context))                                                 \
+  X(ctx_pop_current, "cuCtxPopCurrent_v2", (CUcontext * context))                                                 \
+  X(stream_is_capturing, "cuStreamIsCapturing", (CUstream stream, int *status))                                   \
+  X(pointer_get_attribute, "cuPointerGetAttribute", (void *value, int attribute, CUdeviceptr p))                  \
+  X(memcpy_htod_async, "cuMemcpyHtoDAsync_v2", (CUdeviceptr to, const void *from, size_t bytes, CUstream stream)) \
+  X(library_load_data, "cuLibraryLoadData",                                                                       \
+    (CUlibrary * library, const void *code, int *jit_options, void **jit_values, unsigned jits, int *options,     \
+     void **values, unsigned count))                                                                              \
+  X(library_unload, "cuLibraryUnload", (CUlibrary library))                                                       \
+  X(library_get_kernel, "cuLibraryGetKernel", (CUkernel * kernel, CUlibrary library, const char *name))           \
+  X(kernel_get_function, "cuKernelGetFunction", (CUfunction * function, CUkernel kernel))                         \
+  X(kernel_set_attribute, "cuKernelSetAttribute", (int attribute, int value, CUkernel kernel, CUdevice device))   \
+  X(launch_kernel_ex, "cuLaunchKernelEx",                                                                         \
     (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra))
 
 struct driver {

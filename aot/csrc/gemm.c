@@ -35,9 +35,19 @@ static libgemm_status check_lds(const libgemm_gemm_args *a) {
 
 static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_args *a, struct problem *p) {
   TRY(read_args(args, sizeof *a, a, sizeof *a, "libgemm_gemm_args"));
-  *p = (struct problem){.op = OP_GEMM, .a_type = a->a_type, .d_type = a->d_type, .precision = a->precision,
-                        .trans_a = a->trans_a, .trans_b = a->trans_b, .activation = a->activation,
-                        .m = a->m, .n = a->n, .k = a->k, .count = a->batch, .rows = a->m, .variant = a->variant};
+  *p = (struct problem){.op = OP_GEMM,
+                        .a_type = a->a_type,
+                        .d_type = a->d_type,
+                        .precision = a->precision,
+                        .trans_a = a->trans_a,
+                        .trans_b = a->trans_b,
+                        .activation = a->activation,
+                        .m = a->m,
+                        .n = a->n,
+                        .k = a->k,
+                        .count = a->batch,
+                        .rows = a->m,
+                        .variant = a->variant};
   TRY(check_problem(p));
   if (a->batch < 0) return fail(LIBGEMM_INVALID_ARGUMENT, "batch = %lld: allowed is 0 or more", (long long)a->batch);
   return is_empty(a) ? LIBGEMM_OK : check_lds(a);
@@ -47,11 +57,11 @@ static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_arg
 static bool is_aligned(const libgemm_gemm_args *a) {
   int64_t step = a->a_type == LIBGEMM_F32 ? 4 : 8;
   uint64_t pointers = (uint64_t)a->d;
-  int64_t strides = a->ldd | a->n;
+  int64_t strides = a->ldd | a->n | (a->trans_a ? a->m : 0); /* kernels rely on these even when A and B are not read */
   if (a->batch > 1) strides |= a->batch_stride_d;
   if (reads_ab(a)) {
     pointers |= (uint64_t)a->a | (uint64_t)a->b;
-    strides |= a->lda | a->ldb | (a->trans_a ? a->m : a->k) | (a->trans_b ? a->k : a->n);
+    strides |= a->lda | a->ldb | a->k;
     if (a->batch > 1) strides |= a->batch_stride_a | a->batch_stride_b;
   }
   if (reads_c(a)) {
@@ -75,13 +85,26 @@ static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct de
 static struct call make_call(const libgemm_gemm_args *a) {
   bool ab = reads_ab(a);
   /* An operand that is not read gets zero strides: nobody promised its leading dimension. */
-  return (struct call){
-      .a_ptr = (CUdeviceptr)a->a, .b_ptr = (CUdeviceptr)a->b, .c_ptr = (CUdeviceptr)a->c, .d_ptr = (CUdeviceptr)a->d,
-      .bias_ptr = (CUdeviceptr)a->bias, .M = (int32_t)a->m, .N = (int32_t)a->n, .K = ab ? (int32_t)a->k : 0,
-      .lda = ab ? a->lda : 0, .ldb = ab ? a->ldb : 0, .ldc = reads_c(a) ? a->ldc : 0, .ldd = a->ldd,
-      .batch_stride_a = a->batch_stride_a, .batch_stride_b = a->batch_stride_b, .batch_stride_c = a->batch_stride_c,
-      .batch_stride_d = a->batch_stride_d, .batch_stride_bias = a->batch_stride_bias,
-      .alpha = a->alpha, .beta = a->beta, .activation = a->activation};
+  return (struct call){.a_ptr = (CUdeviceptr)a->a,
+                       .b_ptr = (CUdeviceptr)a->b,
+                       .c_ptr = (CUdeviceptr)a->c,
+                       .d_ptr = (CUdeviceptr)a->d,
+                       .bias_ptr = (CUdeviceptr)a->bias,
+                       .M = (int32_t)a->m,
+                       .N = (int32_t)a->n,
+                       .K = ab ? (int32_t)a->k : 0,
+                       .lda = ab ? a->lda : 0,
+                       .ldb = ab ? a->ldb : 0,
+                       .ldc = reads_c(a) ? a->ldc : 0,
+                       .ldd = a->ldd,
+                       .batch_stride_a = a->batch_stride_a,
+                       .batch_stride_b = a->batch_stride_b,
+                       .batch_stride_c = a->batch_stride_c,
+                       .batch_stride_d = a->batch_stride_d,
+                       .batch_stride_bias = a->batch_stride_bias,
+                       .alpha = a->alpha,
+                       .beta = a->beta,
+                       .activation = a->activation};
 }
 
 static libgemm_status run(const libgemm_gemm_args *a, const struct problem *p, const struct device *device) {

@@ -27,22 +27,35 @@ struct table {
 
 /* The tables in the workspace's order, each with the call field that points to it. */
 static void list_tables(const libgemm_grouped_gemm_args *a, struct call *call, struct table out[TABLE_COUNT]) {
-  const struct table tables[TABLE_COUNT] = {
-      {"a", a->a, &call->a_ptrs, true},          {"b", a->b, &call->b_ptrs, true},
-      {"c", a->c, &call->c_ptrs, reads_c(a)},    {"d", a->d, &call->d_ptrs, true},
-      {"bias", a->bias, &call->bias_ptrs, false}, {"m", a->m, &call->group_m, true},
-      {"n", a->n, &call->group_n, true},         {"k", a->k, &call->group_k, true},
-      {"lda", a->lda, &call->group_lda, true},   {"ldb", a->ldb, &call->group_ldb, true},
-      {"ldc", a->ldc, &call->group_ldc, reads_c(a)}, {"ldd", a->ldd, &call->group_ldd, true}};
+  const struct table tables[TABLE_COUNT] = {{"a", a->a, &call->a_ptrs, true},
+                                            {"b", a->b, &call->b_ptrs, true},
+                                            {"c", a->c, &call->c_ptrs, reads_c(a)},
+                                            {"d", a->d, &call->d_ptrs, true},
+                                            {"bias", a->bias, &call->bias_ptrs, false},
+                                            {"m", a->m, &call->group_m, true},
+                                            {"n", a->n, &call->group_n, true},
+                                            {"k", a->k, &call->group_k, true},
+                                            {"lda", a->lda, &call->group_lda, true},
+                                            {"ldb", a->ldb, &call->group_ldb, true},
+                                            {"ldc", a->ldc, &call->group_ldc, reads_c(a)},
+                                            {"ldd", a->ldd, &call->group_ldd, true}};
   memcpy(out, tables, sizeof tables);
 }
 
 static libgemm_status check_args(const libgemm_grouped_gemm_args *args, libgemm_grouped_gemm_args *a,
                                  struct problem *p) {
   TRY(read_args(args, sizeof *a, a, sizeof *a, "libgemm_grouped_gemm_args"));
-  *p = (struct problem){.op = OP_GROUPED_GEMM, .a_type = a->a_type, .d_type = a->d_type, .precision = a->precision,
-                        .trans_a = a->trans_a, .trans_b = a->trans_b, .activation = a->activation,
-                        .count = a->groups, .rows = 1, .n = 1, .variant = a->variant};
+  *p = (struct problem){.op = OP_GROUPED_GEMM,
+                        .a_type = a->a_type,
+                        .d_type = a->d_type,
+                        .precision = a->precision,
+                        .trans_a = a->trans_a,
+                        .trans_b = a->trans_b,
+                        .activation = a->activation,
+                        .count = a->groups,
+                        .rows = 1,
+                        .n = 1,
+                        .variant = a->variant};
   TRY(check_problem(p));
   if (a->groups < 0 || a->groups > LIBGEMM_MAX_GROUPS)
     return fail(LIBGEMM_INVALID_ARGUMENT, "groups = %lld: allowed is 0 to %d", (long long)a->groups,
@@ -106,7 +119,8 @@ static libgemm_status check_groups(const libgemm_grouped_gemm_args *a, const str
   int capturing = 0;
   TRY_CUDA("cuStreamIsCapturing", device->driver->stream_is_capturing(a->stream, &capturing));
   if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
-    return fail(LIBGEMM_UNSUPPORTED, "host_tables = 1 while the stream is captured: a replay would read host memory "
+    return fail(LIBGEMM_UNSUPPORTED,
+                "host_tables = 1 while the stream is captured: a replay would read host memory "
                 "that may be gone; keep the tables in device memory");
   for (int64_t g = 0; g < a->groups; g++) TRY(check_group_pointers(a, g, device));
   return LIBGEMM_OK;
@@ -115,9 +129,10 @@ static libgemm_status check_groups(const libgemm_grouped_gemm_args *a, const str
 static libgemm_status check_workspace(const libgemm_grouped_gemm_args *a, const struct device *device) {
   uint64_t needed = (uint64_t)a->groups * TABLE_COUNT * sizeof(int64_t);
   if (a->workspace_bytes < needed || !a->workspace)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "workspace_bytes = %llu, workspace = %p: %llu bytes of device memory are "
-                "needed (libgemm_grouped_gemm_workspace)", (unsigned long long)a->workspace_bytes, a->workspace,
-                (unsigned long long)needed);
+    return fail(LIBGEMM_INVALID_ARGUMENT,
+                "workspace_bytes = %llu, workspace = %p: %llu bytes of device memory are "
+                "needed (libgemm_grouped_gemm_workspace)",
+                (unsigned long long)a->workspace_bytes, a->workspace, (unsigned long long)needed);
   if ((uint64_t)a->workspace % 16)
     return fail(LIBGEMM_INVALID_ARGUMENT, "workspace = %p: a multiple of 16 is needed", a->workspace);
   return check_pointer("workspace", (CUdeviceptr)a->workspace, device);
@@ -127,8 +142,8 @@ static libgemm_status check_workspace(const libgemm_grouped_gemm_args *a, const 
 static libgemm_status upload(const libgemm_grouped_gemm_args *a, const struct device *device, struct call *call) {
   size_t table_bytes = (size_t)a->groups * sizeof(int64_t);
   char *staging = calloc(TABLE_COUNT, table_bytes);
-  if (!staging) return fail(LIBGEMM_OUT_OF_MEMORY, "no host memory to stage the tables of %lld groups",
-                            (long long)a->groups);
+  if (!staging)
+    return fail(LIBGEMM_OUT_OF_MEMORY, "no host memory to stage the tables of %lld groups", (long long)a->groups);
   struct table tables[TABLE_COUNT];
   list_tables(a, call, tables);
   for (int i = 0; i < TABLE_COUNT; i++) {
@@ -137,8 +152,8 @@ static libgemm_status upload(const libgemm_grouped_gemm_args *a, const struct de
     *tables[i].place = (CUdeviceptr)a->workspace + (size_t)i * table_bytes;
   }
   /* From pageable memory the driver has staged the bytes before it returns, so `staging` can be freed at once. */
-  CUresult result = device->driver->memcpy_htod_async((CUdeviceptr)a->workspace, staging, TABLE_COUNT * table_bytes,
-                                                      a->stream);
+  CUresult result =
+      device->driver->memcpy_htod_async((CUdeviceptr)a->workspace, staging, TABLE_COUNT * table_bytes, a->stream);
   free(staging);
   TRY_CUDA("cuMemcpyHtoDAsync", result);
   return LIBGEMM_OK;
@@ -207,8 +222,7 @@ libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *a
   if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
   TRY(read_args(args, sizeof a, &a, sizeof a, "libgemm_grouped_gemm_args"));
   if (a.groups < 0 || a.groups > LIBGEMM_MAX_GROUPS)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "groups = %lld: allowed is 0 to %d", (long long)a.groups,
-                LIBGEMM_MAX_GROUPS);
+    return fail(LIBGEMM_INVALID_ARGUMENT, "groups = %lld: allowed is 0 to %d", (long long)a.groups, LIBGEMM_MAX_GROUPS);
   *bytes = a.host_tables ? (uint64_t)a.groups * TABLE_COUNT * sizeof(int64_t) : 0;
   return LIBGEMM_OK;
 }

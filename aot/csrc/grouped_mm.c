@@ -29,9 +29,18 @@ static libgemm_status check_strides(const libgemm_grouped_mm_args *a) {
 
 static libgemm_status check_args(const libgemm_grouped_mm_args *args, libgemm_grouped_mm_args *a, struct problem *p) {
   TRY(read_args(args, sizeof *a, a, sizeof *a, "libgemm_grouped_mm_args"));
-  *p = (struct problem){.op = OP_GROUPED_MM, .a_type = a->a_type, .d_type = a->d_type, .precision = a->precision,
-                        .trans_a = a->trans_a, .trans_b = a->trans_b, .activation = a->activation,
-                        .m = a->m, .n = a->n, .k = a->k, .count = a->groups, .variant = a->variant};
+  *p = (struct problem){.op = OP_GROUPED_MM,
+                        .a_type = a->a_type,
+                        .d_type = a->d_type,
+                        .precision = a->precision,
+                        .trans_a = a->trans_a,
+                        .trans_b = a->trans_b,
+                        .activation = a->activation,
+                        .m = a->m,
+                        .n = a->n,
+                        .k = a->k,
+                        .count = a->groups,
+                        .variant = a->variant};
   TRY(check_problem(p));
   if (a->groups < 0 || a->groups > LIBGEMM_MAX_GROUPS)
     return fail(LIBGEMM_INVALID_ARGUMENT, "groups = %lld: allowed is 0 to %d", (long long)a->groups,
@@ -47,13 +56,32 @@ static libgemm_status check_args(const libgemm_grouped_mm_args *args, libgemm_gr
 
 /* The dense call that a shared B comes to. */
 static libgemm_gemm_args as_gemm(const libgemm_grouped_mm_args *a) {
-  return (libgemm_gemm_args){
-      .size = sizeof(libgemm_gemm_args), .m = a->groups ? a->m : 0, .n = a->n, .k = a->k, .batch = 1,
-      .a = a->a, .b = a->b, .c = a->c, .d = a->d, .bias = a->bias,
-      .lda = a->lda, .ldb = a->ldb, .ldc = a->ldc, .ldd = a->ldd, .alpha = a->alpha, .beta = a->beta,
-      .a_type = a->a_type, .d_type = a->d_type, .trans_a = a->trans_a, .trans_b = a->trans_b,
-      .precision = a->precision, .activation = a->activation,
-      .workspace = a->workspace, .workspace_bytes = a->workspace_bytes, .variant = a->variant, .stream = a->stream};
+  return (libgemm_gemm_args){.size = sizeof(libgemm_gemm_args),
+                             .m = a->groups ? a->m : 0,
+                             .n = a->n,
+                             .k = a->k,
+                             .batch = 1,
+                             .a = a->a,
+                             .b = a->b,
+                             .c = a->c,
+                             .d = a->d,
+                             .bias = a->bias,
+                             .lda = a->lda,
+                             .ldb = a->ldb,
+                             .ldc = a->ldc,
+                             .ldd = a->ldd,
+                             .alpha = a->alpha,
+                             .beta = a->beta,
+                             .a_type = a->a_type,
+                             .d_type = a->d_type,
+                             .trans_a = a->trans_a,
+                             .trans_b = a->trans_b,
+                             .precision = a->precision,
+                             .activation = a->activation,
+                             .workspace = a->workspace,
+                             .workspace_bytes = a->workspace_bytes,
+                             .variant = a->variant,
+                             .stream = a->stream};
 }
 
 /* What GUARD_ALIGN16 asks. A stored [K][M] never meets it: a group may start at any column. */
@@ -64,7 +92,7 @@ static bool is_aligned(const libgemm_grouped_mm_args *a) {
   if (a->trans_a) return false;
   if (reads_ab(a)) {
     pointers |= (uint64_t)a->a | (uint64_t)a->b;
-    strides |= a->lda | a->ldb | a->k | (a->trans_b ? a->k : a->n) | a->batch_stride_b;
+    strides |= a->lda | a->ldb | a->k | a->batch_stride_b;
   }
   if (reads_c(a)) {
     pointers |= (uint64_t)a->c;
@@ -88,13 +116,26 @@ static struct call make_call(const libgemm_grouped_mm_args *a) {
   bool wide = a->offs_format == LIBGEMM_ENDS_I64 || a->offs_format == LIBGEMM_OFFSETS_I64;
   bool leading_zero = a->offs_format == LIBGEMM_OFFSETS_I32 || a->offs_format == LIBGEMM_OFFSETS_I64;
   uint64_t skip = !leading_zero ? 0 : wide ? sizeof(int64_t) : sizeof(int32_t);
-  return (struct call){
-      .a_ptr = (CUdeviceptr)a->a, .b_ptr = (CUdeviceptr)a->b, .c_ptr = (CUdeviceptr)a->c, .d_ptr = (CUdeviceptr)a->d,
-      .bias_ptr = (CUdeviceptr)a->bias, .offs_ptr = (CUdeviceptr)a->offs + skip, .offs_wide = wide,
-      .M = (int32_t)a->m, .N = (int32_t)a->n, .K = ab ? (int32_t)a->k : 0, .groups = (int32_t)a->groups,
-      .lda = ab ? a->lda : 0, .ldb = ab ? a->ldb : 0, .ldc = reads_c(a) ? a->ldc : 0, .ldd = a->ldd,
-      .batch_stride_b = a->batch_stride_b, .batch_stride_bias = a->batch_stride_bias,
-      .alpha = a->alpha, .beta = a->beta, .activation = a->activation};
+  return (struct call){.a_ptr = (CUdeviceptr)a->a,
+                       .b_ptr = (CUdeviceptr)a->b,
+                       .c_ptr = (CUdeviceptr)a->c,
+                       .d_ptr = (CUdeviceptr)a->d,
+                       .bias_ptr = (CUdeviceptr)a->bias,
+                       .offs_ptr = (CUdeviceptr)a->offs + skip,
+                       .offs_wide = wide,
+                       .M = (int32_t)a->m,
+                       .N = (int32_t)a->n,
+                       .K = ab ? (int32_t)a->k : 0,
+                       .groups = (int32_t)a->groups,
+                       .lda = ab ? a->lda : 0,
+                       .ldb = ab ? a->ldb : 0,
+                       .ldc = reads_c(a) ? a->ldc : 0,
+                       .ldd = a->ldd,
+                       .batch_stride_b = a->batch_stride_b,
+                       .batch_stride_bias = a->batch_stride_bias,
+                       .alpha = a->alpha,
+                       .beta = a->beta,
+                       .activation = a->activation};
 }
 
 static libgemm_status run(const libgemm_grouped_mm_args *a, const struct problem *p, const struct device *device) {
@@ -139,8 +180,7 @@ libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args,
   return LIBGEMM_OK;
 }
 
-libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, int32_t target,
-                                          libgemm_choice *choice) {
+libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, int32_t target, libgemm_choice *choice) {
   libgemm_grouped_mm_args a;
   struct problem problem;
   const struct target *found;

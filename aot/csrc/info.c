@@ -27,14 +27,27 @@ libgemm_status libgemm_variant_get(int32_t index, libgemm_variant_info *info) {
   static const char *const ops[OP_COUNT] = {"gemm", "grouped_gemm", "grouped_mm"};
   TRY(check_query(info ? &info->size : NULL, sizeof *info, index, row_count));
   const struct row *row = &rows[index];
-  *info = (libgemm_variant_info){
-      .size = info->size, .name = row->name, .op = ops[row->op], .sha256 = row->sha256, .target = row->target,
-      .a_type = row->a_type, .d_type = row->d_type, .precision = row->precision,
-      .trans_a = row->trans_a, .trans_b = row->trans_b,
-      .block_m = row->block_m, .block_n = row->block_n, .block_k = row->block_k, .warps = row->warps,
-      .ctas = row->ctas, .registers = row->registers, .shared_bytes = row->shared_bytes,
-      .local_bytes = row->local_bytes, .cubin_bytes = row->cubin_bytes,
-      .align16 = (row->guard & GUARD_ALIGN16) != 0, .linear = (row->guard & GUARD_LINEAR) != 0};
+  *info = (libgemm_variant_info){.size = info->size,
+                                 .name = row->name,
+                                 .op = ops[row->op],
+                                 .sha256 = row->sha256,
+                                 .target = row->target,
+                                 .a_type = row->a_type,
+                                 .d_type = row->d_type,
+                                 .precision = row->precision,
+                                 .trans_a = row->trans_a,
+                                 .trans_b = row->trans_b,
+                                 .block_m = row->block_m,
+                                 .block_n = row->block_n,
+                                 .block_k = row->block_k,
+                                 .warps = row->warps,
+                                 .ctas = row->ctas,
+                                 .registers = row->registers,
+                                 .shared_bytes = row->shared_bytes,
+                                 .local_bytes = row->local_bytes,
+                                 .cubin_bytes = row->cubin_bytes,
+                                 .align16 = (row->guard & GUARD_ALIGN16) != 0,
+                                 .linear = (row->guard & GUARD_LINEAR) != 0};
   return LIBGEMM_OK;
 }
 
@@ -50,8 +63,11 @@ libgemm_status libgemm_variant_cubin(int32_t index, void *buffer, uint64_t bytes
 libgemm_status libgemm_target_get(int32_t index, libgemm_target_info *info) {
   TRY(check_query(info ? &info->size : NULL, sizeof *info, index, target_count));
   const struct target *target = &targets[index];
-  *info = (libgemm_target_info){.size = info->size, .target = target->target, .variants = target->rows,
-                                .min_cuda = target->min_cuda, .min_driver = target->min_driver};
+  *info = (libgemm_target_info){.size = info->size,
+                                .target = target->target,
+                                .variants = target->rows,
+                                .min_cuda = target->min_cuda,
+                                .min_driver = target->min_driver};
   return LIBGEMM_OK;
 }
 

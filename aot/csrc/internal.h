@@ -16,9 +16,9 @@
 libgemm_status fail(libgemm_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Return early from a function with the status of a call that failed. */
-#define TRY(call)                                   \
-  do {                                              \
-    libgemm_status try_status = (call);             \
+#define TRY(call)                                    \
+  do {                                               \
+    libgemm_status try_status = (call);              \
     if (try_status != LIBGEMM_OK) return try_status; \
   } while (0)
 
@@ -145,9 +145,9 @@ struct problem {
   enum op op;
   int32_t a_type, d_type, precision, trans_a, trans_b, activation;
   int64_t m, n, k;
-  int64_t count;  /* products (batch), or groups */
-  int64_t rows;   /* expected rows of one product */
-  bool aligned;   /* what GUARD_ALIGN16 asks */
+  int64_t count; /* products (batch), or groups */
+  int64_t rows;  /* expected rows of one product */
+  bool aligned;  /* what GUARD_ALIGN16 asks */
   const char *variant;
 };
 

@@ -51,9 +51,8 @@ static libgemm_status prepare(const struct row *row, const struct device *device
     atomic_store(&state->kernel, kernel);
   }
   if (row->shared_bytes)
-    TRY_CUDA("cuKernelSetAttribute",
-             driver->kernel_set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)row->shared_bytes,
-                                          kernel, device->ordinal));
+    TRY_CUDA("cuKernelSetAttribute", driver->kernel_set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                                  (int)row->shared_bytes, kernel, device->ordinal));
   /* Puts the code on the device now; otherwise the first launch would, which capture forbids. */
   TRY_CUDA("cuKernelGetFunction", driver->kernel_get_function(&function, kernel));
   atomic_fetch_or(&state->prepared, (uint64_t)1 << device->ordinal);

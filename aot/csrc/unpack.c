@@ -1,4 +1,5 @@
-/* unpack.c: one function, an LZ4 block decoder (lz4_Block_format.md). No frame, no checksum: build.link made the data. */
+/* unpack.c: one function, an LZ4 block decoder (lz4_Block_format.md). No frame, no checksum: build.link made the data.
+ */
 #include <string.h>
 
 #include "internal.h"

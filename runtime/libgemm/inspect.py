@@ -67,7 +67,8 @@ def info() -> dict:
         "build_id": text(lib.libgemm_build_id()),
         "variants": lib.libgemm_variant_count(),
         "targets": {
-            t.target: {"variants": t.variants, "min_cuda": t.min_cuda, "min_driver": text(t.min_driver)} for t in targets
+            t.target: {"variants": t.variants, "min_cuda": t.min_cuda, "min_driver": text(t.min_driver)}
+            for t in targets
         },
     }
 
@@ -91,8 +92,8 @@ def preload(device: int = 0) -> None:
 
 
 def explain(
-    m: int, n: int, k: int, dtype="bf16", *, out_dtype=None, layout="nt", batch: int = 1, activation=None, precision=None,
-    aligned: bool = True, target: int = 0,
+    m: int, n: int, k: int, dtype="bf16", *, out_dtype=None, layout="nt", batch: int = 1, activation=None,
+    precision=None, aligned: bool = True, target: int = 0,
 ) -> tuple[Variant | None, str]:  # fmt: skip
     """(variant, reason) for a dense GEMM with packed operands: what would run and why; None for an empty problem.
 

@@ -60,6 +60,11 @@ def pointer(value: int):
     return ffi.cast("void *", value)
 
 
+def need_c(beta, c, out) -> None:
+    if beta != 0 and c is None and out is None:
+        raise invalid(f"beta = {beta} without c: pass c, or out, which then serves as c")
+
+
 def output(out, out_dtype, shape, like, dtype: str):
     """(array, its dtype name): `out`, or a new array of `like`'s framework."""
     if out is None:
@@ -108,6 +113,7 @@ def gemm(
         raise invalid(f"a has shape {a_view.shape}, b has shape {b_view.shape}: batch sizes differ")
     batch = counts.pop() if counts else 1
     shape = (batch, left.rows, right.cols) if batched else (left.rows, right.cols)
+    need_c(beta, c, out)
     out, d_type = output(out, out_dtype, shape, a, a_view.dtype)
     d_view = view(out, "out", handle)
     c_view = None if beta == 0 else d_view if c is None else view(c, "c", handle)
@@ -121,7 +127,8 @@ def gemm(
     args.m, args.n, args.k, args.batch = left.rows, right.cols, left.cols, batch
     args.trans_a, args.trans_b = left.trans, right.trans
     set_matrices(args, a=left, b=right, c=c_matrix, d=d)
-    args.batch_stride_a, args.batch_stride_b, args.batch_stride_d = left.batch_stride, right.batch_stride, d.batch_stride
+    args.batch_stride_a, args.batch_stride_b = left.batch_stride, right.batch_stride
+    args.batch_stride_d = d.batch_stride
     if c_matrix:
         args.batch_stride_c = c_matrix.batch_stride
     if bias is not None:
@@ -136,7 +143,7 @@ def set_bias(args, bias: View, dtype: str, n: int, count: int | None) -> None:
     same_type(dtype, bias=bias)
     if count is not None and len(bias.shape) == 2:
         if bias.shape != (count, n) or (n > 1 and bias.strides[1] != 1):
-            raise invalid(f"bias has shape {bias.shape}, strides {bias.strides}: ({count}, {n}), rows contiguous, is needed")
+            raise invalid(f"bias has shape {bias.shape}, strides {bias.strides}: ({count}, {n}), packed, is needed")
         args.bias, args.batch_stride_bias = pointer(bias.pointer), bias.strides[0]
     else:
         args.bias = pointer(vector(bias, "bias", n))
@@ -150,13 +157,13 @@ def offsets_format(offs: View, name: str, leading_zero: bool) -> int:
         ("i64", True): lib.LIBGEMM_OFFSETS_I64,
     }
     if len(offs.shape) != 1 or offs.dtype not in ("i32", "i64") or (offs.shape[0] > 1 and offs.strides != (1,)):
-        raise invalid(f"{name} is {offs.dtype} of shape {offs.shape}: one contiguous dimension of int32 or int64 is needed")
+        raise invalid(f"{name} is {offs.dtype} of shape {offs.shape}: contiguous 1-D int32 or int64 is needed")
     return formats[offs.dtype, leading_zero]
 
 
 def packed_rows(
-    a, b, offs, name: str, leading_zero: bool, shared: bool, c, alpha, beta, bias, activation, precision, out, out_dtype,
-    variant, stream,
+    a, b, offs, name: str, leading_zero: bool, shared: bool, c, alpha, beta, bias, activation, precision, out,
+    out_dtype, variant, stream,
 ):  # fmt: skip
     """Both calls over packed rows."""
     handle = stream_handle(stream, a)
@@ -169,6 +176,7 @@ def packed_rows(
     if not shared and groups != right.batch:
         raise invalid(f"{name} speaks of {groups} groups, b has shape {b_view.shape}: one matrix per group is needed")
     shape = (left.rows, right.cols)
+    need_c(beta, c, out)
     out, d_type = output(out, out_dtype, shape, a, a_view.dtype)
     d_view = view(out, "out", handle)
     c_view = None if beta == 0 else d_view if c is None else view(c, "c", handle)
@@ -201,8 +209,8 @@ def grouped_mm(
     """
     if len(getattr(b, "shape", ())) == 2:
         raise invalid(
-            "b has 2 dimensions: grouped_mm with a 2-D b (groups along K or N) is not in this version; for one b shared "
-            "by all groups call grouped_gemm_jagged"
+            "b has 2 dimensions: grouped_mm with a 2-D b (groups along K or N) is not in this version; for one b "
+            "shared by all groups call grouped_gemm_jagged"
         )
     return packed_rows(
         a, b, offs, "offs", False, False, c, alpha, beta, bias, activation, precision, out, out_dtype, variant, stream
@@ -222,5 +230,3 @@ def grouped_gemm_jagged(
         a_packed, b, group_offsets, "group_offsets", True, shared, c, alpha, beta, bias, activation, precision, out,
         out_dtype, variant, stream,
     )  # fmt: skip
-
-

@@ -1,10 +1,10 @@
 """Grouped GEMM over arrays of pointers: from sequences of arrays, or from tables that are on the device already."""
 
-from libgemm._framework import empty, keep_until, stream_handle
+from libgemm._framework import dtype_name, empty, keep_until, stream_handle
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major, stored, vector
 from libgemm._tensor import View, view
-from libgemm.ops import dtype_name, new_args, output, pointer, same_type
+from libgemm.ops import need_c, new_args, output, pointer, same_type
 
 
 def views(arrays, name: str, stream: int, count: int | None = None) -> list[View]:
@@ -58,6 +58,7 @@ def grouped_gemm(
     shapes = [(x.rows, y.cols) for x, y in zip(left, right, strict=True)]
     if out is not None and len(out) != len(a):
         raise invalid(f"out has {len(out)} matrices: {len(a)} are needed, as many as a")
+    need_c(beta, c, out)
     made = [output(out and out[g], out_dtype, shapes[g], a[g], dtype) for g in range(len(a))]
     out, d_type = [item for item, _ in made], made[0][1]
     d_views = views(out, "out", handle)
@@ -117,7 +118,8 @@ def grouped_gemm_tables(
         "grouped_gemm", dtype, dtype if out_dtype is None else dtype_name(out_dtype), alpha=alpha, beta=beta,
         activation=activation, precision=precision, variant=variant, stream=handle,
     )  # fmt: skip
-    tables = dict(a=a, b=b, c=c, d=d, bias=bias, m=m, n=n, k=k, lda=lda, ldb=ldb, ldc=ldc, ldd=ldd)
+    pointers = {"a": a, "b": b, "c": c, "d": d, "bias": bias}
+    tables = {**pointers, "m": m, "n": n, "k": k, "lda": lda, "ldb": ldb, "ldc": ldc, "ldd": ldd}
     args.groups = groups = view(d, "d", handle).shape[0]
     args.trans_a, args.trans_b = bool(trans_a), bool(trans_b)
     for name, table in tables.items():
@@ -125,7 +127,7 @@ def grouped_gemm_tables(
             continue
         item = view(table, name, handle)
         same_type("i64", **{name: item})
-        kind = "int64_t *" if name in ("m", "n", "k") or name.startswith("ld") else "void **"
+        kind = "void **" if name in pointers else "int64_t *"
         setattr(args, name, ffi.cast(kind, vector(item, name, groups)))
     check(lib.libgemm_grouped_gemm(args))
     del alive

@@ -94,7 +94,7 @@ def empty(ctx: Context):
     words = ({}, {"beta": 2.0, "c": "in_place", "bias": "row"}, {"alpha": 0.0, "values": "nan_ab", "bias": "each"})
     for entry, zero, more in itertools.product(ENTRIES, ("m", "n", "k", "mk", "mnk"), words):
         case = Case(entry=entry, m=40, n=24, k=32, groups=0 if entry == "gemm" else 3, vary="mnk")
-        yield ctx.run(replace(case, **{letter: 0 for letter in zero}, **more))
+        yield ctx.run(replace(case, **dict.fromkeys(zero, 0), **more))
     for batch in (0, 1):
         yield ctx.run(Case(batch=batch))
     for entry in ("grouped_mm", "grouped_gemm_jagged"):

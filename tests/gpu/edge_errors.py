@@ -100,7 +100,7 @@ def refused(lib, what: str, attempt) -> list[str]:
         if isinstance(error, lib.Error) and not (isinstance(error.status, int) and error.name.startswith("LIBGEMM_")):
             return [f"{what}: status {error.status!r} and name {error.name!r} say nothing"]
         return []
-    except Exception as error:  # noqa: BLE001  any other kind is what this check is after
+    except Exception as error:
         return [f"{what}: raised {type(error).__name__} ({error}), not the library's Error"]
     return [f"{what}: accepted"]
 

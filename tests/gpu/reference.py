@@ -44,7 +44,7 @@ def expected(a, b, c=None, bias=None, *, alpha=1.0, beta=0.0, activation=None, p
 
     A and B are not read when alpha is 0, C is not read when beta is 0.
     """
-    shape = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]) + (a.shape[-2], b.shape[-1])
+    shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     x = torch.zeros(shape, dtype=torch.float64, device=a.device)
     error = torch.zeros_like(x)
     k = a.shape[-1]

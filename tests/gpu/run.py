@@ -73,7 +73,7 @@ class Run:
         if self.ctx.cuda:
             try:
                 torch.cuda.synchronize(self.ctx.device)
-            except Exception as now:  # noqa: BLE001  any error here means that nothing more can run
+            except Exception as now:
                 self.dead = True
                 self.problems.append(f"{name}: the GPU context is dead ({now}); the rest did not run")
 
@@ -84,7 +84,7 @@ class Run:
                 self.add(check.__name__, problems)
                 if self.over:
                     return
-        except Exception as error:  # noqa: BLE001  a check that raises is a failure of that check
+        except Exception as error:
             self.crashed(check.__name__, error)
 
     def random(self, seed: int, count: int, largest: int) -> None:
@@ -94,7 +94,7 @@ class Run:
             case = random_case(number, largest)
             try:
                 self.add("random", self.ctx.run(case))
-            except Exception as error:  # noqa: BLE001  the case is named, and the next one is tried
+            except Exception as error:
                 self.crashed("random", error, f"[{case!r}]")
 
 
@@ -126,7 +126,7 @@ def driver() -> str:
 
 def triton_state() -> str:
     try:
-        import triton  # noqa: F401, PLC0415
+        import triton  # noqa: F401
     except ImportError:
         return "not importable"
     return "importable"
@@ -179,7 +179,7 @@ def main(argv=None) -> int:
     if args.stand_in:
         lib, device, name = StandIn(args.break_it), torch.device("cpu"), "stand-in"
     else:
-        import libgemm as lib  # noqa: PLC0415  the stand-in must run where the library is not built
+        import libgemm as lib
 
         device = torch.device("cuda", torch.cuda.current_device())
         name = torch.cuda.get_device_name(device)

@@ -1,0 +1,48 @@
+"""What every test may rely on: the built library, and words at the end about the GPU report in the repository."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def dist() -> Path:
+    """The folder `make build` filled; tests of the product need it."""
+    folder = ROOT / "dist"
+    assert (folder / "manifest.json").is_file(), "dist/ is empty: run `make build` (make test does)"
+    return folder
+
+
+@pytest.fixture(scope="session")
+def manifest(dist) -> dict:
+    return json.loads((dist / "manifest.json").read_text())
+
+
+def report_words(results: Path, manifest_path: Path) -> list[str]:
+    """One sentence for each committed GPU report: whether it speaks of the library in dist/."""
+    if not manifest_path.is_file():
+        return ["no library in dist/: nothing can be said about GPU reports"]
+    built = json.loads(manifest_path.read_text())["build_id"]
+    reports = sorted(results.glob("gpu_*.json"))
+    if not reports:
+        return [f"no GPU report in {results.name}/: build {built[:16]} has not been shown to run on a GPU"]
+    words = []
+    for path in reports:
+        report = json.loads(path.read_text())
+        outcome = f"{report['passed']} passed, {report['failed']} failed on {report['device']}, {report['date']}"
+        if report["build_id"] == built:
+            words.append(f"GPU report {path.name} speaks of this build {built[:16]}: {outcome}")
+        else:
+            words.append(
+                f"GPU report {path.name} is STALE: it speaks of build {report['build_id'][:16]}, "
+                f"dist/ is {built[:16]}; run `make gpu-test` on a GPU machine"
+            )
+    return words
+
+
+def pytest_terminal_summary(terminalreporter):
+    for line in report_words(ROOT / "tests" / "results", ROOT / "dist" / "manifest.json"):
+        terminalreporter.write_line(line)

@@ -1,0 +1,167 @@
+"""Runs kernels in Triton's interpreter: jobs as JSON on stdin, what is wrong with each as JSON on stdout. Not a test.
+
+A process of its own, since Triton decides at its import whether kernels are compiled or interpreted.
+
+Operands, guard bands and error bounds are those of the GPU suite (tests/gpu), which states the formula. Two facts of
+the interpreter change them:
+  float32 is multiplied in full whatever PRECISION says, so the bound of "ieee" holds for tf32 and tf32x3 as well;
+  float32 becomes bf16 by cutting off, so the result may be a whole unit in the last place off and not half of one.
+It also multiplies the raw bits of bf16 operands, hence UPCAST.
+"""
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import importlib
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.runtime.interpreter import TensorHandle
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from kernels import tiles
+from kernels.variants import variants
+from tests.gpu import reference
+from tests.gpu.cases import ACTIVATIONS, Case
+from tests.gpu.checks import mismatches, tail_problems
+from tests.gpu.problem import Problem
+
+reference.U_OUT["bf16"] = 2.0**-7
+NUMBERS = {"i32": np.int32, "i64": np.int64, "fp32": np.float32}
+SMALL = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 16, "GROUP_M": 2}  # speed; a last group of one row of tiles
+VANISHING = 2.0**-126
+
+
+def typed(kind: str, value) -> tl.tensor:
+    """A scalar or address of exactly the type the compiled kernel takes; plain numbers would be typed by value."""
+    ty = tl.str_to_ty(kind, None)
+    return tl.tensor(TensorHandle(np.array([value], dtype=NUMBERS.get(kind, np.uint64)), ty), ty)
+
+
+def scalars(case: Case) -> dict:
+    names = {"M": case.m, "N": case.n, "K": case.k, "groups": case.groups, "alpha": case.alpha, "beta": case.beta}
+    return {**names, "activation": ACTIVATIONS.index(case.activation), "offs_wide": int(case.wide)}
+
+
+def single_arguments(p: Problem) -> dict:
+    """Run-time arguments of the kernels with one A, B, C and D."""
+    found = {**scalars(p.case), "M": p.rows}
+    for letter, logical in (("a", p.a[0]), ("b", p.b[0]), ("c", p.c and p.c[0]), ("d", p.d[0]), ("bias", p.bias)):
+        x = logical[0] if letter == "bias" and logical else logical
+        batched = x is not None and x.dim() == (2 if letter == "bias" else 3)
+        found[f"{letter}_ptr"] = x.data_ptr() if x is not None else 0
+        found[f"batch_stride_{letter}"] = x.stride(0) if batched else 0
+        # A transposed view has its leading dimension last.
+        flipped = {"a": p.case.trans_a, "b": p.case.trans_b}.get(letter, False)
+        found[f"ld{letter}"] = x.stride(-1 if flipped else -2) if x is not None and letter != "bias" else 0
+    found["offs_ptr"] = p.ends.data_ptr() if p.case.op == "grouped_mm" else 0
+    return found
+
+
+def table_arguments(p: Problem) -> dict:
+    """Run-time arguments of the kernel over arrays of pointers."""
+    found = {**scalars(p.case), "a_ptr": 0, "d_ptr": 0}
+    pointers = {name: tensor.data_ptr() for name, tensor in p.tables.items()}
+    for letter in "abcd":
+        found[f"{letter}_ptrs"] = pointers.get(letter, 0)
+        found[f"group_ld{letter}"] = pointers.get(f"ld{letter}", 0)
+    return {**found, "bias_ptrs": pointers.get("bias", 0), **{f"group_{x}": pointers[x] for x in "mnk"}}
+
+
+def launch(row, p: Problem, programs: int, changed: dict) -> None:
+    """The kernel of a table's row on this problem; `changed` replaces some of the row's compile-time arguments."""
+    module, function = row.kernel.split(".")
+    kernel = getattr(importlib.import_module(f"kernels.{module}"), function)
+    constants = row.constexprs() | {"UPCAST": int(row.problem.a == "bf16")} | changed
+    values = table_arguments(p) if p.case.pointers else single_arguments(p)
+    if row.problem.op == "gemm":
+        tiles_m, tiles_n = -(-p.case.m // constants["BLOCK_M"]), -(-p.case.n // constants["BLOCK_N"])
+        programs = tiles_m * tiles_n * (p.case.batch if p.case.batch >= 0 else 1)
+    names = [name for name in kernel.arg_names if name not in constants]
+    arguments = {name: typed(row.argument_type(name), values[name]) for name in names}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # numpy warns of Inf and NaN, which are what is tested
+        kernel[(programs,)](**arguments, **{n: v for n, v in constants.items() if n in kernel.arg_names})
+
+
+def prepare(job: dict) -> Problem:
+    """Operands of a job, with what cannot be said by a case: special values, negative sizes, ends that lie."""
+    p = Problem(Case(**job["case"]), "cpu")
+    if "bias" in job:
+        p.bias[0][:] = torch.tensor(job["bias"], dtype=torch.float64).to(p.bias[0].dtype)
+        p.bias_arena.freeze()
+    if "ends" in job:
+        p.ends[:] = torch.tensor(job["ends"], dtype=p.ends.dtype)
+    for name, values in job.get("zeros", {}).items():  # what the table says in place of a size of 0
+        zero = (p.tables[name] == 0).nonzero().flatten()
+        p.tables[name][zero] = torch.tensor(values).repeat(len(zero))[: len(zero)]
+    return p
+
+
+def not_vanishing(p: Problem) -> list[str]:
+    """Far out on the left gelu and silu are smaller than any normal number; their bound, absolute, would allow more."""
+    want, _ = reference.expected(p.a[0], p.b[0], None, p.bias[0], alpha=0.0, activation=p.case.activation)
+    large = (want.abs() < VANISHING) & (p.d[0].double().abs() > VANISHING)
+    return [f"{p.case.activation} of {p.bias[0][large[0]].tolist()} does not vanish"] if bool(large.any()) else []
+
+
+def run(job: dict) -> list[str]:
+    """What is wrong with one job. With several numbers of programs, all must give the same bits."""
+    row = next(row for row in variants() if row.name == job["row"])
+    changed = SMALL | job.get("changed", {}) if job.get("small", True) else {}
+    problems, outputs = [], []
+    for programs in job.get("programs", [3]):
+        p = prepare(job)
+        launch(row, p, programs, changed)
+        if "ends" not in job or job.get("harmless"):
+            problems += mismatches(p, p.d) + tail_problems(p)
+        elif not all(bool(d.isfinite().all()) for d in p.d):
+            problems.append("NaN from outside A, B or C reached D")
+        problems += not_vanishing(p) if "bias" in job else []
+        for arena in (*p.inputs, p.d_arena):
+            problems += arena.problems()
+        outputs.append(
+            p.d_arena.flat.numpy(force=True).tobytes()
+            if p.case.d_type != "bf16"
+            else p.d_arena.flat.view(torch.int16).numpy().tobytes()
+        )
+    if len(set(outputs)) > 1:
+        problems.append(f"results differ between {job['programs']} programs")
+    return problems
+
+
+def place(job: dict) -> list[str]:
+    """tile_place must send the linear indices to every tile once, and stay in a band of GROUP_M rows of tiles."""
+    problems = []
+    for tiles_m, tiles_n, group_m in job["shapes"]:
+        count = tiles_m * tiles_n
+        size = 1 << (count - 1).bit_length()  # blocks are powers of two; the rest repeats the last index
+        index = np.minimum(np.arange(size, dtype=np.int64), count - 1)
+        index = tl.tensor(TensorHandle(index, tl.int64), tl.block_type(tl.int64, [size]))
+        found = tiles.tile_place(index, typed("i32", tiles_m), typed("i32", tiles_n), tl.constexpr(group_m))
+        rows, cols = (x.handle.data.tolist()[:count] for x in found)
+        if sorted(zip(rows, cols, strict=True)) != [(m, n) for m in range(tiles_m) for n in range(tiles_n)]:
+            problems.append(f"not each tile of {tiles_m} x {tiles_n} once, {group_m} rows at a time")
+        if [m // group_m for m in rows] != sorted(m // group_m for m in range(tiles_m) for _ in range(tiles_n)):
+            problems.append(f"tiles of {tiles_m} x {tiles_n} leave their band of {group_m} rows")
+    return problems
+
+
+def attempt(job: dict) -> list[str]:
+    try:
+        return place(job) if "shapes" in job else run(job)
+    except Exception as error:  # one job's crash is its result
+        return [f"{type(error).__name__}: {error}"]
+
+
+if __name__ == "__main__":
+    # The interpreter cannot call the CUDA device library.
+    tiles.fast_dividef = lambda x, y: x / y
+    json.dump({job["id"]: attempt(job) for job in json.load(sys.stdin)}, sys.stdout)

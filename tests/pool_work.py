@@ -1,0 +1,35 @@
+"""What compile workers do in test_build.py instead of compiling: spawned processes import it. No tests here."""
+
+import os
+import time
+
+from sample import sample_artifact
+
+from aot.compile import CompileError
+
+
+def make(variant, min_driver):
+    return sample_artifact(variant)
+
+
+def fail_one(variant, min_driver):
+    if "_f16_" in variant.name:
+        raise CompileError(f"{variant.name}: does not compile on purpose")
+    return sample_artifact(variant)
+
+
+def hang(variant, min_driver):
+    time.sleep(600)
+
+
+def swallow_memory(variant, min_driver):
+    return bytearray(4 << 30)
+
+
+def crash(variant, min_driver):
+    os._exit(7)
+
+
+def slow(variant, min_driver):
+    time.sleep(0.3)
+    return sample_artifact(variant)

@@ -1,0 +1,180 @@
+"""The build's side effects: the compile pool's limits, the cache, bad options, an interrupt. Compiles no kernel."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pool_work
+import pytest
+from sample import ROOT, sample_artifact, sample_rows
+
+import build.__main__ as build_main
+from build.cache import Cache
+from build.compile_all import BuildError, Limits, compile_all
+from kernels.spec import TARGETS
+from kernels.variants import variants
+
+ROWS = [variant for variant, _ in sample_rows()][:4]
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return Cache(tmp_path / "artifacts", 580)
+
+
+def test_artifacts_come_in_order_and_then_from_the_cache(cache):
+    made = compile_all(ROWS, cache, Limits(2), pool_work.make)
+    assert [a.variant for a in made] == [v.name for v in ROWS]
+    assert compile_all(ROWS, cache, Limits(2), pool_work.hang) == made  # nothing is compiled again
+
+
+def test_a_variant_that_does_not_compile_fails_the_build_by_name_and_the_rest_is_kept(cache):
+    rows = [v for v, _ in sample_rows() if v.problem.op == "gemm"]
+    bad = [v.name for v in rows if v.problem.a == "f16"]
+    with pytest.raises(BuildError) as caught:
+        compile_all(rows, cache, Limits(2), pool_work.fail_one)
+    text = str(caught.value)
+    assert text.startswith(f"{len(bad)} of {len(rows)} variants failed")
+    assert [name for name in bad if f"{name}: does not compile on purpose" not in text] == []
+    assert [v.name for v in rows if cache.load(v) is None] == bad
+
+
+@pytest.mark.parametrize(
+    ("work", "limits", "words"),
+    [
+        (pool_work.hang, Limits(1, seconds=1.0), "not compiled within 1 s"),
+        (pool_work.swallow_memory, Limits(1, memory_bytes=1 << 30), "ran out of its 1024 MiB"),
+        (pool_work.crash, Limits(1), "ran out of its 8192 MiB or crashed"),
+    ],
+)
+def test_a_compiler_that_hangs_swells_or_crashes_is_stopped_and_named(cache, work, limits, words):
+    with pytest.raises(BuildError) as caught:
+        compile_all(ROWS[:1], cache, limits, work)
+    assert ROWS[0].name in str(caught.value)
+    assert words in str(caught.value)
+    assert not list(cache.folder.rglob("*.cubin"))
+
+
+def test_a_damaged_record_is_dropped_and_made_again(cache):
+    variant = ROWS[0]
+    cache.store(variant, sample_artifact(variant))
+    path = cache.path(variant)
+    (path / "kernel.cubin").write_bytes(b"cut")
+    assert cache.load(variant) is None
+    assert not path.exists()
+    (again,) = compile_all([variant], cache, Limits(1), pool_work.make)
+    assert cache.load(variant) == again
+
+
+def test_a_record_that_cannot_be_written_leaves_nothing(cache, monkeypatch):
+    monkeypatch.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        cache.store(ROWS[0], sample_artifact(ROWS[0]))
+    assert [p for p in cache.folder.rglob("*") if p.is_file()] == []
+
+
+def test_the_key_follows_everything_that_decides_the_cubin(cache, tmp_path):
+    variant = ROWS[0]
+    config = dataclasses.replace(variant.config, stages=variant.config.stages + 1)
+    keys = {
+        cache.key(variant),
+        cache.key(dataclasses.replace(variant, config=config)),
+        cache.key(dataclasses.replace(variant, target=100)),
+        cache.key(dataclasses.replace(variant, guard=())),
+        Cache(tmp_path, 525).key(variant),
+    }
+    assert len(keys) == 5
+    assert cache.key(dataclasses.replace(variant, rate=1)) == cache.key(variant)  # dispatch data is not in a cubin
+
+
+INTERRUPTED = """
+import sys; sys.path[:0] = ["tests"]
+from pathlib import Path
+import pool_work
+from build.cache import Cache
+from build.compile_all import Limits, compile_all
+from sample import sample_rows
+if __name__ == "__main__":
+    compile_all([v for v, _ in sample_rows()], Cache(Path(sys.argv[1]), 580), Limits(2), pool_work.slow)
+"""
+
+
+def group_ends(group: int, deadline: float) -> bool:
+    """Whether every process of the group is gone before the deadline."""
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_an_interrupt_leaves_whole_records_and_no_worker(tmp_path):
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED)
+    folder = tmp_path / "artifacts"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(folder)], cwd=ROOT, env=env, stderr=subprocess.PIPE, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while len(list(folder.rglob("facts.json"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert group_ends(process.pid, time.monotonic() + 20)
+    whole = [v for v, _ in sample_rows() if Cache(folder, 580).load(v)]
+    assert 3 <= len(whole) < len(sample_rows())
+    assert len(list(folder.rglob("facts.json"))) == len(list(folder.rglob("kernel.cubin"))) == len(whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("TARGETS", "75", "TARGETS has '75': allowed are 80, 86"),
+        ("TARGETS", "90,hopper", "TARGETS has 'hopper'"),
+        ("MIN_DRIVER", "470", "MIN_DRIVER = '470': allowed are 580, 525"),
+        ("JOBS", "0", "JOBS = '0': allowed are 1"),
+    ],
+)
+def test_a_bad_option_names_what_was_given_and_what_is_allowed(monkeypatch, capsys, name, value, words):
+    monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["build"])
+    assert build_main.main() == 1
+    assert words in capsys.readouterr().err
+
+
+def test_options_meant_for_pypas_build_are_refused_with_the_right_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["build", "--wheel"])
+    assert build_main.main() == 2
+    assert "pyproject-build" in capsys.readouterr().err
+
+
+def test_the_default_plan_has_the_default_targets(monkeypatch):
+    for name in ("TARGETS", "MIN_DRIVER", "JOBS"):
+        monkeypatch.delenv(name, raising=False)
+    plan = build_main.make_plan()
+    assert (plan.targets, plan.min_driver) == ((80, 86, 89, 90, 100, 120), 580)
+    monkeypatch.setenv("TARGETS", "120 80,120")
+    assert build_main.make_plan().targets == (80, 120)
+    assert len(variants(tuple(TARGETS))) > len(variants(plan.targets))
+
+
+def test_a_changed_product_makes_the_build_run_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_main, "ROOT", tmp_path)
+    product = tmp_path / "libgemm.so"
+    product.write_bytes(b"library")
+    stamp = tmp_path / "stamp.json"
+    stamp.write_text(json.dumps({"key": "k", "files": {"libgemm.so": build_main.digest(b"library")}}))
+    assert build_main.up_to_date(stamp, "k")
+    assert not build_main.up_to_date(stamp, "other")
+    product.write_bytes(b"doctored")
+    assert not build_main.up_to_date(stamp, "k")
+    stamp.write_text("{")
+    assert not build_main.up_to_date(stamp, "k")

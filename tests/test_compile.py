@@ -1,0 +1,137 @@
+"""Variant -> Artifact without a GPU: parameters, determinism, and refusal of what the C launcher could not honour."""
+
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aot import compile as aot_compile
+from aot.compile import CompileError, compile_variant, expected_params, source_closure
+from aot.elf import CubinError, read_cubin
+from kernels.spec import Config
+from kernels.variants import variants
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def row(op="gemm", layout="nt", guard=("align16",), target=90, a="bf16"):
+    return next(
+        v for v in variants((target,))
+        if (v.problem.op, v.problem.layout, v.guard, v.problem.a, v.problem.d) == (op, layout, guard, a, a)
+    )  # fmt: skip
+
+
+def small(variant):
+    """The same row with the smallest tile: quick to compile."""
+    return dataclasses.replace(variant, config=Config(16, 16, 16, warps=4, stages=1))
+
+
+@pytest.fixture(scope="module")
+def artifact():
+    return compile_variant(small(row()))
+
+
+def test_parameters_are_those_of_the_cubin_and_of_the_ptx_entry(artifact):
+    assert [(p.name, p.size) for p in artifact.params] == expected_params(small(row()))
+    assert [p.name for p in artifact.params[-2:]] == ["scratch", "scratch"]
+    sizes = {p.name: p.size for p in artifact.params}
+    assert (sizes["alpha"], sizes["M"], sizes["lda"], sizes["a_ptr"]) == (4, 4, 8, 8)
+    offsets = [(p.offset, p.size) for p in artifact.params]
+    assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(offsets))
+
+
+def test_facts_come_from_the_cubin(artifact):
+    facts = read_cubin(artifact.cubin)
+    assert (facts.target, facts.kernel, facts.toolkit) == (90, "gemm", artifact.toolkit)
+    assert facts.threads == artifact.warps * 32
+    assert 16 <= artifact.registers <= 255
+    assert artifact.entry == "gemm"
+
+
+def test_the_tool_and_the_compiler_give_the_same_bytes(artifact):
+    assert compile_variant(small(row()), direct=True).cubin == artifact.cubin
+
+
+@pytest.mark.parametrize("op", ["grouped_gemm", "grouped_mm"])
+def test_the_tool_and_the_compiler_agree_for_the_other_operations(op):
+    variant = small(row(op, guard=()))
+    assert compile_variant(variant).sha256 == compile_variant(variant, direct=True).sha256
+
+
+SCRIPT = """
+import sys; sys.path.insert(0, sys.argv[1])
+from aot.compile import compile_variant
+from kernels.spec import *
+problem = Problem("gemm", "bf16", "bf16", "exact", "nt")
+variant = Variant(problem, Config(16, 16, 16, warps=4, stages=1), "gemm.gemm", 90, ("align16",))
+print(compile_variant(variant).sha256)
+"""
+
+
+def test_another_folder_home_and_hash_seed_give_the_same_bytes(artifact, tmp_path):
+    for folder in ("aot", "kernels"):
+        shutil.copytree(ROOT / folder, tmp_path / "a much longer path" / folder)
+    env = {**os.environ, "HOME": str(tmp_path), "PYTHONHASHSEED": "77", "TZ": "Asia/Tokyo"}
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "a much longer path")]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.stdout.strip() == artifact.sha256, done.stderr
+
+
+def test_older_targets_and_older_drivers_get_the_older_toolkit():
+    assert compile_variant(small(row(target=80))).toolkit[0] == 12
+    assert compile_variant(small(row()), min_driver=525).toolkit[0] == 12
+    assert compile_variant(small(row())).toolkit[0] == 13
+
+
+def test_a_launcher_that_would_pass_alpha_as_double_fails_the_compilation(monkeypatch):
+    monkeypatch.setitem(aot_compile.TYPE_BYTES, "fp32", 8)
+    with pytest.raises(CompileError, match=r"gemm_bf16.*the cubin takes parameters of \[.*'alpha:8'"):
+        compile_variant(small(row()))
+
+
+def test_a_kernel_that_does_not_compile_names_its_variant():
+    broken = dataclasses.replace(small(row()), kernel="gemm.no_such_kernel")
+    with pytest.raises(CompileError, match=r"gemm_bf16_bf16_bf16_nt__sm90__16x16x16.*no_such_kernel"):
+        compile_variant(broken)
+
+
+def test_more_shared_memory_than_the_target_has_is_refused():
+    greedy = dataclasses.replace(row(), config=Config(256, 256, 128, warps=8, stages=4))
+    with pytest.raises(CompileError, match=r"needs \d+ bytes of shared memory, sm_90 has 232448"):
+        compile_variant(greedy)
+
+
+@pytest.mark.parametrize("field", ["global_scratch_size", "profile_scratch_size"])
+def test_a_kernel_that_needs_scratch_memory_is_refused(artifact, field):
+    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm", field: 128}
+    with pytest.raises(CompileError, match=f"needs {field} = 128"):
+        aot_compile.make_artifact(small(row()), metadata, artifact.cubin)
+
+
+def test_metadata_and_cubin_must_agree(artifact):
+    metadata = {"num_warps": 8, "num_ctas": 1, "shared": 0, "name": "other"}
+    with pytest.raises(CompileError, match="cubin holds gemm, metadata says other; cubin requires 128 threads"):
+        aot_compile.make_artifact(small(row()), metadata, artifact.cubin)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF", b"MZ" * 100, Path(sys.executable).read_bytes()])
+def test_what_is_no_cubin_is_refused(data):
+    with pytest.raises(CubinError, match="ELF"):
+        read_cubin(data)
+
+
+def test_the_source_closure_has_the_kernel_and_its_helpers():
+    assert [p.name for p in source_closure("gemm.gemm")] == ["gemm.py", "tiles.py"]
+
+
+def test_an_artifact_survives_its_record(artifact):
+    facts = json.loads(json.dumps(artifact.launch_facts()))
+    assert type(artifact).from_facts(facts, artifact.cubin) == artifact
+    with pytest.raises(ValueError, match="its record says"):
+        type(artifact).from_facts(facts, artifact.cubin[:-1] + b"x")

@@ -1,0 +1,104 @@
+"""C text -> library: what the checks on the linked file refuse; two links give the same bytes. Compiles no kernel."""
+
+import shutil
+
+import pytest
+from sample import sample_rows
+
+import build.link
+from aot.manifest import make_manifest
+from aot.pack import pack
+from aot.render import in_table_order, render
+from build.compile_all import BuildError
+from build.link import CSRC, check_library, header_functions, link
+
+
+def generated():
+    rows = in_table_order(sample_rows())
+    return render(rows, pack([a for _, a in rows]), make_manifest(rows, "1.2.3", {}))
+
+
+@pytest.fixture
+def csrc(tmp_path):
+    """A copy of the C core that a test may doctor."""
+    return shutil.copytree(CSRC, tmp_path / "csrc")
+
+
+def doctor(path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {path.name}"
+    path.write_text(text.replace(old, new))
+
+
+def test_the_library_links_and_passes_its_own_checks(tmp_path):
+    linked = link(generated(), tmp_path / "out" / "libgemm.so")
+    assert check_library(linked.library).glibc == (2, 17)
+    assert len(header_functions()) > 20
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["libgemm.so"]
+
+
+def test_two_folders_give_the_same_bytes(tmp_path):
+    one = link(generated(), tmp_path / "one" / "libgemm.so").library
+    other = link(generated(), tmp_path / "quite another folder" / "libgemm.so").library
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_launcher_doctored_to_pass_alpha_as_double_does_not_build(tmp_path, csrc):
+    doctor(csrc / "internal.h", "  float alpha, beta;\n", "  double alpha;\n  float beta;\n")
+    with pytest.raises(BuildError, match="alpha has 4 bytes in the cubin"):
+        link(generated(), tmp_path / "libgemm.so", csrc)
+    assert not (tmp_path / "libgemm.so").exists()
+
+
+def test_a_leaked_symbol_fails_the_link(tmp_path, csrc):
+    leak = '__attribute__((visibility("default"))) int libgemm_leak(void);\nint libgemm_leak(void) { return 1; }\n'
+    (csrc / "leak.c").write_text(leak)
+    with pytest.raises(BuildError, match=r"leaked symbols \['libgemm_leak'\]"):
+        link(generated(), tmp_path / "libgemm.so", csrc)
+
+
+def test_a_missing_symbol_fails_the_link(tmp_path, csrc):
+    doctor(csrc / "info.c", "int32_t libgemm_abi(void) { return LIBGEMM_ABI; }\n", "")
+    with pytest.raises(BuildError, match=r"missing \['libgemm_abi'\]"):
+        link(generated(), tmp_path / "libgemm.so", csrc)
+
+
+def test_a_symbol_newer_than_glibc_2_17_fails_the_link(tmp_path, csrc):
+    # arc4random came with glibc 2.36, getentropy with 2.25
+    (csrc / "new.c").write_text(
+        "#include <stddef.h>\nint getentropy(void *, size_t);\nint taste(void *p);\n"
+        "int taste(void *p) { return getentropy(p, 1); }\n"
+        "void *volatile keep = (void *)taste;\n"
+    )
+    with pytest.raises(BuildError, match=r"needs glibc 2\.\d+; at most 2\.17 is allowed"):
+        link(generated(), tmp_path / "libgemm.so", csrc)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,-z,relro,-z,now,-z,execstack", "executable stack"),
+        ("-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,-z,norelro,-z,now", "no RELRO"),
+        ("-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,-z,relro,-z,lazy", "not linked with -z now"),
+        ("-Wl,-Bsymbolic", "-Wl,-rpath,/tmp", "has DT_RUNPATH|has DT_RPATH"),
+        ("-Wl,-Bsymbolic", "-Wl,--no-as-needed,-l:libm.so.6", "needs \\['libm.so.6'\\]"),
+    ],
+)
+def test_a_library_that_is_not_hardened_fails_the_link(tmp_path, monkeypatch, old, new, words):
+    monkeypatch.setattr(build.link, "LDFLAGS", [new if flag == old else flag for flag in build.link.LDFLAGS])
+    with pytest.raises(BuildError, match=words):
+        link(generated(), tmp_path / "libgemm.so")
+
+
+def test_a_missing_compiler_is_named_with_its_package(tmp_path):
+    with pytest.raises(BuildError, match="no C compiler 'no-such-cc': install gcc"):
+        link(generated(), tmp_path / "libgemm.so", CSRC, "no-such-cc")
+
+
+def test_a_failed_link_leaves_the_old_library(tmp_path, csrc):
+    path = tmp_path / "libgemm.so"
+    path.write_bytes(b"old")
+    doctor(csrc / "error.c", "return last_error; }", "return last_error }")
+    with pytest.raises(BuildError, match=r"error\.c"):
+        link(generated(), path, csrc)
+    assert path.read_bytes() == b"old"

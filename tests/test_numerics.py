@@ -1,0 +1,185 @@
+"""Kernels against float64, run by Triton's interpreter (tests/interpret.py). No GPU, and so no word on compiled code.
+
+Bounds and guard bands are the GPU suite's: see tests/gpu/reference.py for the formula, tests/gpu/guarded.py for bands.
+"""
+
+import dataclasses
+import importlib.util
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.variants import variants
+from tests.gpu.cases import ACTIVATIONS, TYPES, Case, random_case
+
+if any(importlib.util.find_spec(name) is None for name in ("numpy", "torch", "triton")):
+    pytest.skip("needs numpy, torch and triton", allow_module_level=True)
+
+ROOT = Path(__file__).resolve().parents[1]
+ENTRY = {"gemm": "gemm", "grouped_mm": "grouped_mm", "grouped_gemm": "grouped_gemm_tables"}
+# One row for each kernel, problem and guard: the tile sizes, which the targets differ in, are made small for speed.
+ROWS = {(row.problem, row.guard): row for row in reversed(variants())}
+BY_NAME = {(p.op, p.a, p.d, p.precision, p.layout, guard): row for (p, guard), row in ROWS.items()}
+HALF = ("bf16", "bf16", "exact")
+ODD = {"m": 67, "n": 41, "k": 37, "pads": (1, 3, 0, 5), "leads": (1, 2, 3, 5)}
+EVEN = {"m": 72, "n": 56, "k": 40, "pads": (8, 0, 16, 8)}
+EPILOGUE = {"alpha": 0.75, "beta": -0.5, "c": "separate", "bias": "each"}
+FAR = [0.0, -0.0, 1e-3, -1e-3, 0.7, -0.7, 4.0, -5.5, 11.0, -20.0, -100.0, 100.0, 3e4, -3e4]
+
+
+def job(name: str, op: str, types=HALF, layout: str = "nn", guard=(), extra=None, **fields) -> dict:
+    """What tests/interpret.py runs: a case, the table's row for it, and what a case cannot say (`extra`)."""
+    row = BY_NAME[(op, *types, layout, guard)]
+    # The interpreter multiplies float32 in full, so the tightest bound holds for every way to multiply it.
+    precision = "ieee" if types[0] == "f32" else "exact"
+    words = {"entry": ENTRY[op], "a_type": types[0], "d_type": types[1], "precision": precision}
+    words |= {"trans_a": layout[0] == "t", "trans_b": layout[1] == "t", "groups": 0 if op == "gemm" else 5}
+    case = Case(**{**words, **fields})
+    return {"id": f"{op}-{name}", "row": row.name, "case": dataclasses.asdict(case), **(extra or {})}
+
+
+def table_jobs():
+    """Each row, with partial tiles, gaps, C and bias, and every activation in turn."""
+    for i, ((p, guard), row) in enumerate(sorted(ROWS.items(), key=lambda item: item[1].name)):
+        fields = {**(EVEN if "align16" in guard else ODD), **EPILOGUE, "spread": "uniform", "vary": "mnk0", "seed": i}
+        fields["activation"] = None if "linear" in guard else ACTIVATIONS[i // 3 % 4]
+        types = (p.a, p.d, p.precision)
+        yield job("-".join((*types, p.layout, *guard)), p.op, types, p.layout, guard, **fields)
+        if types == HALF and p.layout == "nt":
+            extra = {"small": False}
+            yield job("-".join(("as-in-table", *guard)), p.op, types, p.layout, guard, extra, **EVEN)
+        assert row.problem == p
+
+
+def edge_jobs(op: str):
+    """The rules at the edges, which every operation has."""
+    few = {"m": 40, "n": 35, "k": 20, "spread": "uniform"}
+    yield job("one-element", op, **{**few, "m": 1, "n": 1, "k": 1, "spread": "full"}, bias="row")
+    yield job("whole-tiles", op, m=64, n=64, k=32)
+    yield job("one-row", op, **{**few, "m": 1, "n": 70, "spread": "full", "pads": (9, 1, 3, 30)}, beta=1.0, c="separate")
+    for c in ("none", "separate", "in_place"):
+        fields = {**few, "c": c, "beta": 0.0 if c == "none" else 2.0, "bias": "each"}
+        yield job(f"k0-c-{c}", op, **{**fields, "k": 0}, activation="silu")
+        yield job(f"alpha0-nan-ab-c-{c}", op, **fields, alpha=0.0, values="nan_ab")
+        yield job(f"in-place-or-not-{c}", op, **fields, alpha=-0.5, pads=(0, 0, 4, 4))
+    yield job("beta0-nan-c", op, **few, c="separate", nan_c=True, bias="row", activation="gelu")
+    kinds = ((*TYPES[0],), (*TYPES[3],), (*TYPES[6],))
+    for activation, values, types in itertools.product(ACTIVATIONS, ("inf", "nan"), kinds):
+        name = f"{values}-{activation}-{types[1]}"
+        yield job(name, op, types, **{**few, "spread": "full"}, activation=activation, values=values, bias="row")
+
+
+def dense_jobs():
+    few = {"m": 40, "n": 35, "k": 20, "batch": 3, "bias": "each", "beta": 0.5}
+    for layout, shared in itertools.product(("nt", "tn"), ("", "a", "b", "c", "ab", "abc")):
+        for pads in ((0, 0, 0, 0), (3, 1, 2, 5)):
+            name = f"batch-{layout}-shared-{shared or 'none'}-pads-{max(pads)}"
+            yield job(name, "gemm", layout=layout, **few, shared=shared, pads=pads, c="separate")
+    yield job("batch-in-place", "gemm", **{**few, "bias": "row"}, c="in_place", seed=1)
+    # K = 0 leaves D = act(bias): values far out, and those that are no numbers.
+    for (a, d, precision), activation in itertools.product((TYPES[0], TYPES[2], TYPES[6]), ACTIVATIONS[1:]):
+        huge = [] if d == "f16" else [3e38, -3e38]
+        values = [*FAR, *huge, float("inf"), float("-inf"), float("nan")]
+        fields = {"m": 2, "n": len(values), "k": 0, "bias": "row", "activation": activation}
+        yield job(f"far-out-{d}-{activation}", "gemm", (a, d, precision), extra={"bias": values}, **fields)
+
+
+def many_groups(op: str):
+    """Sizes are scanned 128 groups at a time: counts on both sides of one and two scans."""
+    for groups in (1, 127, 128, 129, 256, 257, 300):
+        fields = {"groups": groups, "spread": "empty", "m": 9, "n": 6, "k": 5, "bias": "each"}
+        yield job(f"groups-{groups}", op, extra={"programs": [2]}, **fields, vary="mn")
+    fields = {"groups": 131, "spread": "empty", "m": 9, "n": 6, "k": 5, "vary": "m"}
+    yield job("groups-131-programs", op, extra={"programs": [1, 3, 7]}, **fields)
+    for spread in ("uniform", "skewed", "empty", "one", "log", "full"):
+        extra = {"programs": [1, 3, 7]}
+        fields = {**ODD, **EPILOGUE, "spread": spread, "vary": "mnk", "activation": "gelu"}
+        yield job(f"{spread}-programs", op, layout="nt", extra=extra, **{**fields, "groups": 7, "c": "in_place"})
+
+
+def packed_jobs():
+    few = {"m": 30, "n": 35, "k": 20, "groups": 4}
+    for wide, spread, layout in itertools.product((False, True), ("uniform", "one"), ("nn", "tt")):
+        name = f"{'i64' if wide else 'i32'}-{spread}-{layout}"
+        yield job(name, "grouped_mm", layout=layout, **{**few, **EPILOGUE}, wide=wide, spread=spread, tail=37)
+    # All of D is finite beforehand, so a NaN from the bands around A, B or C would show.
+    lies = ([50, 20, 400, 120], [-5, -1, 60, 30], [10**6, 0, 150, 151], [0, -(2**31), 2**31 - 1, 7], [70, 60, 50, 40])
+    for (i, ends), wide in itertools.product(enumerate(lies), (False, True)):
+        extra = {"ends": [x * 2**20 if wide and i else x for x in ends], "programs": [3]}
+        fields = {**few, "wide": wide, "tail": 30, "pads": (8, 0, 0, 8), "c": "in_place", "beta": 0.5}
+        yield job(f"lying-ends-{i}-{'i64' if wide else 'i32'}", "grouped_mm", extra=extra, **fields)
+    # Only the last end lies: clamped, it gives the answer of a table that does not.
+    extra = {"ends": [30, 60, 90, 10**9], "harmless": True}
+    yield job("last-end-past-m", "grouped_mm", extra=extra, **few)
+
+
+def pointer_jobs():
+    fields = {**ODD, "groups": 30, "spread": "empty", "vary": "mnk", "c": "separate", "beta": 0.5}
+    for name in "mnk":
+        negative = {name: [-1, -1000, -(2**31) - 7]}
+        yield job(f"negative-{name}", "grouped_gemm", extra={"zeros": negative}, **fields, bias="each")
+    yield job("all-empty", "grouped_gemm", m=0, n=9, k=9, groups=3)
+
+
+def random_jobs():
+    for seed in range(60):
+        case = random_case(seed, 70)
+        layout = "nt"[case.trans_a] + "nt"[case.trans_b]
+        fields = dataclasses.asdict(case) | {"fresh": False, "entry": ENTRY[case.op]}
+        fields["shared"] = "" if case.op != "gemm" else case.shared  # one B for all groups is a dense call
+        fields = {k: v for k, v in fields.items() if k not in ("a_type", "d_type", "precision", "trans_a", "trans_b")}
+        yield job(f"random-{seed}", case.op, (case.a_type, case.d_type, case.precision), layout, **fields)
+
+
+def fault_jobs():
+    """Kernels told something false: what the checks are worth."""
+    yield job("fault-rows-of-8", "gemm", extra={"changed": {"ALIGN": 8}}, **ODD)
+    yield job("fault-layout", "gemm", layout="nt", extra={"changed": {"TRANS_B": 0}}, **{**ODD, "n": 37})
+    yield job("fault-activation", "grouped_mm", extra={"changed": {"ACTIVATE": 0}}, **ODD, activation="silu")
+    yield job("fault-groups", "grouped_gemm", extra={"changed": {"TRANS_A": 1}}, **ODD)
+    yield job("fault-ends", "grouped_mm", extra={"ends": [60, 67, 201, 268, 335], "harmless": True}, **ODD)
+
+
+OPS = tuple(ENTRY)
+GOOD = [*table_jobs(), *dense_jobs(), *packed_jobs(), *pointer_jobs(), *random_jobs()]
+GOOD += [x for op in OPS for x in edge_jobs(op)] + [x for op in OPS[1:] for x in many_groups(op)]
+SIDES = (1, 2, 3, 5, 8, 9, 16, 33)
+GOOD.append({"id": "tile-order", "shapes": list(itertools.product(SIDES, SIDES, (1, 2, 3, 8)))})
+FAULTS = list(fault_jobs())
+
+
+@pytest.fixture(scope="module")
+def found(request) -> dict:
+    """What is wrong with each chosen job, by id; all run in one process, as importing torch and Triton takes long."""
+    chosen = {item.name for item in request.session.items if item.path == request.path}
+    jobs = [x for x in (*GOOD, *FAULTS) if any(f"[{x['id']}]" in name for name in chosen)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "interpret.py")],
+        input=json.dumps(jobs), capture_output=True, text=True, env=environment, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def names(jobs) -> list[str]:
+    return [x["id"] for x in jobs]
+
+
+def test_ids_are_unique():
+    assert len(set(names(GOOD + FAULTS))) == len(GOOD + FAULTS)
+
+
+@pytest.mark.parametrize("name", names(GOOD))
+def test_kernel(found, name):
+    assert found[name] == []
+
+
+@pytest.mark.parametrize("name", names(FAULTS))
+def test_fault_is_noticed(found, name):
+    assert found[name] != []

@@ -101,16 +101,16 @@ def legal_fields(op: str, device: int) -> dict:
     return {**types, **tables, **workspace, "groups": GROUPS, "host_tables": 1}
 
 
-class Call:
-    """One argument struct, its memory, and the three functions that take it."""
+class Arguments:
+    """One argument struct as its init function leaves it, its memory, and the three functions that take it."""
 
-    def __init__(self, op: str, device: int = 0, **changes):
+    def __init__(self, op: str, **fields):
         self.op, self.alive = op, []
         self.args = ffi.new(f"libgemm_{op}_args *")
         getattr(lib, f"libgemm_{op}_args_init")(self.args, ffi.sizeof(f"libgemm_{op}_args"))
-        self.set(**{**legal_fields(op, device), **changes})
+        self.set(**fields)
 
-    def set(self, **changes) -> "Call":
+    def set(self, **changes) -> "Arguments":
         for name, value in changes.items():
             kind = dict(ffi.typeof(f"libgemm_{self.op}_args").fields)[name].type
             if isinstance(value, list):
@@ -124,7 +124,7 @@ class Call:
             setattr(self.args, name, value)
         return self
 
-    def device_tables(self, place: int = 7) -> "Call":
+    def device_tables(self, place: int = 7) -> "Arguments":
         """grouped_gemm: put the host tables into device memory instead."""
         names = ("a", "b", "c", "d", "m", "n", "k", "lda", "ldb", "ldc", "ldd")
         fields = {}
@@ -154,6 +154,13 @@ class Call:
         return found
 
 
+class Call(Arguments):
+    """A legal call on one GPU."""
+
+    def __init__(self, op: str, gpu: int = 0, **changes):
+        super().__init__(op, **{**legal_fields(op, gpu), **changes})
+
+
 def last_error() -> str:
     return text(lib.libgemm_last_error())
 
@@ -175,6 +182,13 @@ def log(*calls: str) -> list[dict]:
     with open(os.environ["FAKECUDA_LOG"]) as lines:
         records = [json.loads(line) for line in lines]
     return [record for record in records if record["call"] in calls]
+
+
+def last_launch() -> dict:
+    """The last launch, without reading the whole log."""
+    line = ctypes.create_string_buffer(160 * 1024)
+    assert driver().fakecuda_last_launch(line, ctypes.c_size_t(len(line))) > 0
+    return json.loads(line.value)
 
 
 def launches() -> list[dict]:

@@ -1,4 +1,4 @@
-"""Runs kernels in Triton's interpreter: jobs as JSON on stdin, what is wrong with each as JSON on stdout. Not a test.
+"""Runs kernels in Triton's interpreter: jobs as JSON on stdin, what is wrong with each as a JSON line. Not a test.
 
 A process of its own, since Triton decides at its import whether kernels are compiled or interpreted.
 
@@ -13,6 +13,7 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
+import functools
 import importlib
 import json
 import sys
@@ -37,6 +38,11 @@ reference.U_OUT["bf16"] = 2.0**-7
 NUMBERS = {"i32": np.int32, "i64": np.int64, "fp32": np.float32}
 SMALL = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 16, "GROUP_M": 2}  # speed; a last group of one row of tiles
 VANISHING = 2.0**-126
+
+
+@functools.cache
+def table() -> dict:
+    return {row.name: row for row in variants()}
 
 
 def typed(kind: str, value) -> tl.tensor:
@@ -114,7 +120,7 @@ def not_vanishing(p: Problem) -> list[str]:
 
 def run(job: dict) -> list[str]:
     """What is wrong with one job. With several numbers of programs, all must give the same bits."""
-    row = next(row for row in variants() if row.name == job["row"])
+    row = table()[job["row"]]
     changed = SMALL | job.get("changed", {}) if job.get("small", True) else {}
     problems, outputs = [], []
     for programs in job.get("programs", [3]):
@@ -164,4 +170,5 @@ def attempt(job: dict) -> list[str]:
 if __name__ == "__main__":
     # The interpreter cannot call the CUDA device library.
     tiles.fast_dividef = lambda x, y: x / y
-    json.dump({job["id"]: attempt(job) for job in json.load(sys.stdin)}, sys.stdout)
+    for job in json.load(sys.stdin):
+        print(json.dumps([job["id"], attempt(job)]), flush=True)

@@ -146,14 +146,13 @@ def serve() -> None:
             job = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        log = tempfile.NamedTemporaryFile(prefix="fakecuda-", suffix=".log")
-        job["variables"]["FAKECUDA_LOG"] = log.name
-        try:
-            importlib.import_module(job["module"])  # here, so that only the first body of a file pays for it
-            text = fork_and_run(job)
-        except Exception:
-            text = traceback.format_exc()
-        log.close()
+        with tempfile.NamedTemporaryFile(prefix="fakecuda-", suffix=".log") as log:
+            job["variables"]["FAKECUDA_LOG"] = log.name
+            try:
+                importlib.import_module(job["module"])  # here, so that only the first body of a file pays for it
+                text = fork_and_run(job)
+            except Exception:
+                text = traceback.format_exc()
         pickle.dump(text, answers)
         answers.flush()
 

@@ -7,12 +7,12 @@ import shutil
 import subprocess
 
 import pytest
+from calls import Call, last_error, ok, refused
 from elftools.elf.elffile import ELFFile
 from libgemm._library import ffi, lib, text
+from stand_in import ROOT, in_stand_in, run
 
 from build.link import CSRC, exported_symbols, header_functions
-from calls import Call, last_error, ok, refused
-from stand_in import ROOT, in_stand_in, run
 
 DIST = ROOT / "dist"
 CUDA_HEADERS = next(ROOT.glob(".venv/lib/python*/site-packages/triton/backends/nvidia/include"), None)
@@ -28,7 +28,7 @@ def compile_text(compiler: str, folder, source: str, *options: str) -> str:
     """The compiler's complaints about a source text."""
     file = folder / ("main.cpp" if compiler == "g++" else "main.c")
     file.write_text(source)
-    done = subprocess.run([compiler, *STRICT, *options, str(file)], capture_output=True, text=True, cwd=folder)
+    done = subprocess.run([compiler, *STRICT, str(file), *options], capture_output=True, text=True, cwd=folder)
     return done.stderr if done.returncode else ""
 
 
@@ -64,10 +64,11 @@ def driver_probe() -> str:
     own = {"grid_x": "gridDimX", "block_z": "blockDimZ", "shared_bytes": "sharedMemBytes", "stream": "hStream",
            "attributes": "attrs", "attribute_count": "numAttrs"}  # fmt: skip
     lines = [f'P("{name}", {name})' for name in constants]
-    types = "CUresult CUdevice CUdeviceptr CUcontext CUfunction CUlibrary CUkernel CUstream CUlaunchConfig CUlaunchAttribute"
-    lines += [f'P("{name}", sizeof({name}))' for name in types.split()]
+    types = "result device deviceptr context function library kernel stream launchConfig launchAttribute"
+    lines += [f'P("{name}", sizeof(CU{name}))' for name in types.split()]
     lines += [f'P("{n}", offsetof(CUlaunchConfig, F({n}, {theirs})))' for n, theirs in own.items()]
-    lines += ['P("value", offsetof(CUlaunchAttribute, value))', 'P("value size", sizeof(((CUlaunchAttribute *)0)->value))']
+    lines += ['P("value", offsetof(CUlaunchAttribute, value))']
+    lines += ['P("value size", sizeof(((CUlaunchAttribute *)0)->value))']
     lines += ['P("cluster z", offsetof(CUlaunchAttribute, F(value.cluster.z, value.clusterDim.z)))']
     return "\n".join(line + ";" for line in lines)
 
@@ -186,7 +187,8 @@ def test_queries_out_of_range_are_refused():
         refused(lib.libgemm_variant_cubin(index, buffer, 8), "INVALID_ARGUMENT", f"index = {index}", f"{count - 1}")
     refused(lib.libgemm_target_get(targets, target), "INVALID_ARGUMENT", f"0 to {targets - 1}")
     refused(lib.libgemm_variant_cubin(0, buffer, 8), "INVALID_ARGUMENT", "bytes = 8")
-    refused(lib.libgemm_variant_cubin(0, ffi.NULL, 8), "INVALID_ARGUMENT", "buffer")
+    right = info_of("libgemm_variant_info", 0, lib.libgemm_variant_get).cubin_bytes
+    refused(lib.libgemm_variant_cubin(0, ffi.NULL, right), "INVALID_ARGUMENT", "buffer")
     refused(lib.libgemm_variant_get(0, ffi.NULL), "INVALID_ARGUMENT", "NULL")
     info.size -= 8
     refused(lib.libgemm_variant_get(0, info), "INVALID_ARGUMENT", "size")

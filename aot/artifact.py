@@ -4,6 +4,8 @@ import dataclasses
 import hashlib
 from dataclasses import dataclass
 
+NESTED = ("params", "boxes", "toolkit", "cubin")  # fields that JSON gives back in another form
+
 
 @dataclass(frozen=True)
 class Param:
@@ -12,6 +14,17 @@ class Param:
     name: str  # a name of kernels.spec.ARGUMENTS, or "scratch" for Triton's two trailing pointers
     offset: int
     size: int
+
+
+@dataclass(frozen=True)
+class Box:
+    """What one copy of the copy engine moves through a descriptor, as the compiled kernel wants it encoded."""
+
+    name: str  # the argument: a_desc, b_desc, c_desc or d_desc
+    rows: int
+    cols: int
+    swizzle: int  # CUtensorMapSwizzle
+    element: int  # CUtensorMapDataType
 
 
 @dataclass(frozen=True)
@@ -29,6 +42,7 @@ class Artifact:
     registers: int
     local_bytes: int  # stack and spills per thread
     toolkit: tuple[int, int]  # CUDA release of the ptxas that made the cubin
+    boxes: tuple[Box, ...]  # in order of the kernel's descriptors
     cubin: bytes = dataclasses.field(repr=False)
 
     @property
@@ -46,8 +60,9 @@ class Artifact:
     def from_facts(cls, facts: dict, cubin: bytes) -> "Artifact":
         """Inverse of launch_facts; ValueError when the bytes are not those the facts speak of."""
         artifact = cls(
-            **{f.name: facts[f.name] for f in dataclasses.fields(cls) if f.name not in ("params", "toolkit", "cubin")},
+            **{f.name: facts[f.name] for f in dataclasses.fields(cls) if f.name not in NESTED},
             params=tuple(Param(**p) for p in facts["params"]),
+            boxes=tuple(Box(**b) for b in facts["boxes"]),
             toolkit=tuple(facts["toolkit"]),
             cubin=cubin,
         )

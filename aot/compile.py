@@ -7,18 +7,17 @@ cannot express (tensor descriptors, clusters) goes through `triton.compile` with
 
 import ast
 import contextlib
-import importlib
 import os
 import tempfile
 from pathlib import Path
 
-from aot.artifact import Artifact, Param
-from aot.elf import CubinError, CubinFacts, read_cubin
+from aot.artifact import Artifact
+from aot.elf import CubinError, read_cubin
+from aot.params import CompileError, check_params, descriptor_type, kernel_function, make_boxes, takes_descriptors
 from kernels.spec import ARGUMENTS, TARGETS, Variant
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 WARP_SIZE = 32
-TYPE_BYTES = {"i32": 4, "i64": 8, "fp32": 4}
 
 # Triton's knobs that change the code: line info would put this folder's path into the cubin and change the machine
 # code; fp fusion's default flips between Triton releases. Read by Triton from the environment at each compilation.
@@ -27,10 +26,6 @@ ENVIRONMENT = {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_DEFAULT_FP_FUSION": "1"}
 # Triton carries two assemblers: its own choice (12.9 below sm_90, 13.4 from there), or 12.9 for all, whose cubins load
 # on older drivers. Keys are the driver releases a build can be asked to stay loadable on.
 MIN_DRIVERS = {580: None, 525: "ptxas"}
-
-
-class CompileError(RuntimeError):
-    """A variant did not become an artifact: names the variant and what went wrong."""
 
 
 def source_closure(kernel: str) -> list[Path]:
@@ -84,11 +79,6 @@ def offline(variant: Variant, min_driver: int):
                 os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
-def kernel_function(variant: Variant):
-    module, function = variant.kernel.split(".")
-    return getattr(importlib.import_module(f"kernels.{module}"), function)
-
-
 def run_tool(variant: Variant, cache: str) -> None:
     """triton.tools.compile, as its command line would run it."""
     from triton.tools.compile import CompileArgs, compile_kernel
@@ -117,13 +107,21 @@ def run_tool(variant: Variant, cache: str) -> None:
 
 
 def run_compile(variant: Variant, target) -> None:
-    """triton.compile with the same source, constants and options as run_tool."""
+    """triton.compile with the same source, constants and options as run_tool; also for Gluon and descriptors."""
     import triton
     from triton.compiler import ASTSource
+    from triton.experimental.gluon import GluonASTSource, GluonJITFunction
 
     kernel = kernel_function(variant)
+    source = GluonASTSource if isinstance(kernel, GluonJITFunction) else ASTSource
     constexprs = {n: v for n, v in variant.constexprs().items() if n in kernel.arg_names}
-    signature = {name: "constexpr" if name in constexprs else variant.argument_type(name) for name in kernel.arg_names}
+    signature = {}
+    for name in kernel.arg_names:
+        if name in constexprs:
+            signature[name] = "constexpr"
+        else:
+            is_descriptor = ARGUMENTS[name] == "desc"
+            signature[name] = descriptor_type(variant, name) if is_descriptor else variant.argument_type(name)
     attrs = {
         (i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names)
         if name not in constexprs and variant.divisible(name)
@@ -131,27 +129,7 @@ def run_compile(variant: Variant, target) -> None:
     options = {"num_warps": variant.config.warps, "num_stages": variant.config.stages}
     if variant.config.ctas > 1:
         options["num_ctas"] = variant.config.ctas
-    triton.compile(ASTSource(kernel, signature, constexprs, attrs), target=target, options=options)
-
-
-def expected_params(variant: Variant) -> list[tuple[str, int]]:
-    """(name, bytes) of every parameter the launcher will pass, Triton's two trailing scratch pointers included."""
-    constexprs = variant.constexprs()
-    names = [n for n in kernel_function(variant).arg_names if n not in constexprs]
-    sizes = [(n, 8 if ARGUMENTS[n].startswith("*") else TYPE_BYTES[ARGUMENTS[n]]) for n in names]
-    return [*sizes, ("scratch", 8), ("scratch", 8)]
-
-
-def check_params(variant: Variant, facts: CubinFacts) -> tuple[Param, ...]:
-    """The launcher's parameters joined with the cubin's own table; CompileError where they differ."""
-    expected = expected_params(variant)
-    given = [size for _, size in facts.params]
-    if given != [size for _, size in expected]:
-        raise CompileError(
-            f"{variant.name}: the cubin takes parameters of {given} bytes, the launcher would pass "
-            f"{[f'{name}:{size}' for name, size in expected]}"
-        )
-    return tuple(Param(name, offset, size) for (name, _), (offset, size) in zip(expected, facts.params, strict=True))
+    triton.compile(source(kernel, signature, constexprs, attrs), target=target, options=options)
 
 
 def make_artifact(variant: Variant, metadata: dict, cubin: bytes) -> Artifact:
@@ -185,6 +163,7 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes) -> Artifact:
         registers=facts.registers,
         local_bytes=facts.local_bytes,
         toolkit=facts.toolkit,
+        boxes=make_boxes(variant, metadata),
         cubin=cubin,
     )
 
@@ -194,12 +173,16 @@ def compile_variant(variant: Variant, min_driver: int = 580, direct: bool = Fals
     variant.check()
     try:
         with offline(variant, min_driver) as (target, record, cache):
-            run_compile(variant, target) if direct else run_tool(variant, cache)
+            if direct or takes_descriptors(variant):
+                run_compile(variant, target)
+            else:
+                run_tool(variant, cache)
             files = record["metadata_group"]
             cubin = next(Path(path) for name, path in files.items() if name.endswith(".cubin")).read_bytes()
         return make_artifact(variant, record["metadata"], cubin)
     except (CompileError, CubinError) as error:
         raise CompileError(f"{variant.name}: {error}" if isinstance(error, CubinError) else str(error)) from error
     except Exception as error:
-        text = (str(error).strip() or repr(error)).splitlines()
-        raise CompileError(f"{variant.name}: {type(error).__name__}: {text[-1]}") from error
+        lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^")]  # the compiler points with ^
+        text = " | ".join(lines[-3:]) or repr(error)
+        raise CompileError(f"{variant.name}: {type(error).__name__}: {text}") from error

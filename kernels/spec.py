@@ -25,6 +25,7 @@ LAYOUTS = ("nn", "nt", "tn", "tt")
 GUARDS = {
     "align16": "A, B, C and D start on 16 bytes; N, K (with a transposed A also M), leading dimensions and batch "
     "strides are multiples of 16 bytes of the input type",
+    "descriptor": "what align16 asks, and: A and B are read (K > 0 and alpha != 0), one product (batch = 1)",
     "linear": "no activation",
 }
 
@@ -51,8 +52,13 @@ TARGETS = {
 DEFAULT_TARGETS = (80, 86, 89, 90, 100, 120)
 
 # Every run-time argument a kernel may have: its Triton type. "*a" and "*d" stand for pointers to the problem's input
-# and output element types. The C side has one field of the same name and size in `struct call`.
+# and output element types, "desc" for a tensor descriptor of that operand. The C side has one field of the same name
+# and size in `struct call`.
 ARGUMENTS = {
+    "a_desc": "desc",
+    "b_desc": "desc",
+    "c_desc": "desc",
+    "d_desc": "desc",
     "a_ptr": "*a",
     "b_ptr": "*a",
     "c_ptr": "*d",
@@ -135,6 +141,8 @@ class Config:
     stages: int
     group_m: int = 8
     ctas: int = 1
+    parts: int = 1  # pieces, by columns, in which a tile leaves through shared memory
+    persistent: bool = False  # as many blocks as fit on the device, each taking many tiles
 
     def check(self) -> None:
         for field in ("block_m", "block_n", "block_k"):
@@ -144,11 +152,13 @@ class Config:
         require(1 <= self.stages <= 8, "stages", self.stages, "1 to 8")
         require(self.ctas in (1, 2), "ctas", self.ctas, (1, 2))
         require(self.group_m >= 1, "group_m", self.group_m, "1 or more")
+        require(self.parts in (1, 2, 4), "parts", self.parts, (1, 2, 4))
 
     @property
     def name(self) -> str:
         clusters = f"_c{self.ctas}" if self.ctas > 1 else ""
-        return f"{self.block_m}x{self.block_n}x{self.block_k}_w{self.warps}_s{self.stages}{clusters}"
+        parts = f"_p{self.parts}" if self.parts > 1 else ""
+        return f"{self.block_m}x{self.block_n}x{self.block_k}_w{self.warps}_s{self.stages}{clusters}{parts}"
 
 
 @dataclass(frozen=True)
@@ -165,7 +175,8 @@ class Variant:
     @property
     def name(self) -> str:
         guard = "".join(f"_{g}" for g in self.guard)
-        return f"{self.problem.name}__sm{self.target}__{self.config.name}{guard}"
+        family = self.kernel.split(".")[-1].removeprefix(self.problem.op)
+        return f"{self.problem.name}__sm{self.target}__{self.config.name}{family}{guard}"
 
     def check(self) -> None:
         """Raise SpecError, naming this row, when it cannot be built."""
@@ -194,6 +205,8 @@ class Variant:
             "TRANS_A": int(self.problem.layout[0] == "t"),
             "TRANS_B": int(self.problem.layout[1] == "t"),
             "PRECISION": PRECISIONS[self.problem.precision],
+            "STAGES": self.config.stages,
+            "PARTS": self.config.parts,
             "ALIGN": 16 // a_bytes if "align16" in self.guard else 1,
             "ACTIVATE": int("linear" not in self.guard),
             "UPCAST": 0,
@@ -205,9 +218,22 @@ class Variant:
         element = {"*a": self.problem.a, "*d": self.problem.d}.get(kind)
         return f"*{DTYPES[element][0]}" if element else kind
 
+    def box(self, name: str) -> tuple[str, int, int]:
+        """(element type, rows, columns) of what one copy through the descriptor `name` moves, as stored."""
+        c = self.config
+        boxes = {
+            "a_desc": (self.problem.a, c.block_m, c.block_k),
+            "b_desc": (self.problem.a, c.block_k, c.block_n),
+            "c_desc": (self.problem.d, c.block_m, c.block_n // c.parts),
+            "d_desc": (self.problem.d, c.block_m, c.block_n // c.parts),
+        }
+        element, rows, cols = boxes[name]
+        turned = {"a_desc": self.problem.layout[0] == "t", "b_desc": self.problem.layout[1] == "t"}.get(name, False)
+        return (element, cols, rows) if turned else (element, rows, cols)
+
     def divisible(self, name: str) -> bool:
         """Whether the guard promises that this pointer is a multiple of 16 bytes."""
-        return "align16" in self.guard and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr")
+        return ("align16" in self.guard or "descriptor" in self.guard) and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr")
 
     def to_dict(self) -> dict:
         return {"name": self.name, **dataclasses.asdict(self)}

@@ -42,9 +42,30 @@ def reference_rows(target: int):
                 yield Variant(problem, general(precision), kernel, target, rate=12)
 
 
+def fast_rows(target: int):
+    return sm90_rows() if target == 90 else ()
+
+
+def sm90_rows():
+    """The fast set for Hopper: candidates while it is being tuned."""
+    for a, d, precision in TYPES_16BIT[2:3]:
+        for layout in LAYOUTS:
+            problem = Problem("gemm", a, d, precision, layout)
+            for kernel, m, n, k, stages, parts in (
+                ("gemm_pingpong", 128, 128, 64, 5, 1),
+                ("gemm_pingpong", 64, 256, 64, 4, 1),
+                ("gemm_pingpong", 64, 128, 64, 8, 1),
+                ("gemm_coop", 128, 256, 64, 4, 2),
+                ("gemm_coop", 256, 128, 64, 4, 2),
+            ):
+                warps = 8 if kernel == "gemm_coop" else 4
+                config = Config(m, n, k, warps, stages, parts=parts, persistent=True)
+                yield Variant(problem, config, f"gemm_sm90.{kernel}", 90, ("descriptor", "linear"), rate=150)
+
+
 def variants(targets=DEFAULT_TARGETS) -> list[Variant]:
     """All rows for these targets, checked, in table order."""
-    rows = [row for target in targets for row in reference_rows(target)]
+    rows = [row for target in targets for row in (*fast_rows(target), *reference_rows(target))]
     for row in rows:
         row.check()
     return rows

@@ -61,7 +61,8 @@ static void bucket_of(const struct problem *p, const struct target *target, int 
 /* Guard bits of the row that the problem does not meet. */
 static unsigned refused(const struct row *row, const struct problem *p) {
   unsigned missing = 0;
-  if (!p->aligned) missing |= GUARD_ALIGN16;
+  if (!p->aligned) missing |= GUARD_ALIGN16 | GUARD_DESCRIPTOR;
+  if (!p->single) missing |= GUARD_DESCRIPTOR;
   if (p->activation != LIBGEMM_ACTIVATION_NONE) missing |= GUARD_LINEAR;
   return row->guard & missing;
 }
@@ -80,6 +81,9 @@ static libgemm_status pinned(const struct problem *p, const struct target *targe
   bucket_of(p, target, &first, &end);
   for (int i = first; i < end; i++) {
     if (strcmp(rows[i].name, p->variant) != 0) continue;
+    if (refused(&rows[i], p) & GUARD_DESCRIPTOR)
+      return fail(LIBGEMM_UNSUPPORTED, "variant %s needs 16-byte aligned operands, k > 0, alpha != 0 and batch = 1",
+                  p->variant);
     if (refused(&rows[i], p) & GUARD_ALIGN16)
       return fail(LIBGEMM_UNSUPPORTED, "variant %s needs 16-byte aligned pointers, leading dimensions and extents",
                   p->variant);
@@ -126,7 +130,7 @@ libgemm_status describe(const struct problem *p, const struct target *target, co
   int first, end, unaligned = 0, activated = 0;
   bucket_of(p, target, &first, &end);
   for (int i = first; i < end; i++) {
-    unaligned += (refused(&rows[i], p) & GUARD_ALIGN16) != 0;
+    unaligned += (refused(&rows[i], p) & (GUARD_ALIGN16 | GUARD_DESCRIPTOR)) != 0;
     activated += (refused(&rows[i], p) & GUARD_LINEAR) != 0;
   }
   int used = snprintf(choice->reason, sizeof choice->reason, "%s of %d rows for this operation, types and layout",

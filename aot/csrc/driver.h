@@ -43,6 +43,7 @@ enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2 };
 enum { CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
 enum { CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4 };
 enum { CU_STREAM_CAPTURE_STATUS_NONE = 0 };
+enum { CU_TENSOR_MAP_INTERLEAVE_NONE = 0, CU_TENSOR_MAP_L2_PROMOTION_L2_128B = 2, CU_TENSOR_MAP_FILL_NONE = 0 };
 
 typedef struct CUlaunchAttribute {
   int id;
@@ -87,6 +88,9 @@ typedef struct CUlaunchConfig {
   X(library_get_kernel, "cuLibraryGetKernel", (CUkernel * kernel, CUlibrary library, const char *name))           \
   X(kernel_get_function, "cuKernelGetFunction", (CUfunction * function, CUkernel kernel))                         \
   X(kernel_set_attribute, "cuKernelSetAttribute", (int attribute, int value, CUkernel kernel, CUdevice device))   \
+  X(tensor_map_encode_tiled, "cuTensorMapEncodeTiled",                                                            \
+    (void *map, int element, unsigned rank, CUdeviceptr address, const uint64_t *sizes, const uint64_t *strides,  \
+     const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill))           \
   X(launch_kernel_ex, "cuLaunchKernelEx",                                                                         \
     (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra))
 

@@ -112,11 +112,14 @@ static libgemm_status run(const libgemm_gemm_args *a, const struct problem *p, c
   TRY(choose(p, device->target, device->multiprocessors, &row));
   TRY(load_row(row, device));
   struct call call = make_call(a);
+  TRY(encode_tensors(row, device, &call));
   int64_t tiles = ceil_div(a->m, row->block_m) * ceil_div(a->n, row->block_n);
   if (a->batch > INT32_MAX / (tiles < INT32_MAX ? tiles : INT32_MAX))
     return fail(LIBGEMM_UNSUPPORTED, "%lld tiles in each of %lld products: one launch takes %d in all",
                 (long long)tiles, (long long)a->batch, INT32_MAX);
-  return row->launch(row, device, &call, tiles * a->batch, a->stream);
+  int64_t blocks = tiles * a->batch;
+  if (row->persistent) blocks = least(blocks, (int64_t)device->multiprocessors * resident_blocks(row, device));
+  return row->launch(row, device, &call, blocks, a->stream);
 }
 
 libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
@@ -128,6 +131,7 @@ libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
   TRY(check_args(args, &a, &problem));
   if (is_empty(&a)) return LIBGEMM_OK;
   problem.aligned = is_aligned(&a);
+  problem.single = reads_ab(&a) && a.batch == 1;
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
   TRY(check_pointers(&a, device));
@@ -154,6 +158,7 @@ libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t targe
   int multiprocessors;
   TRY(check_args(args, &a, &problem));
   problem.aligned = is_aligned(&a);
+  problem.single = reads_ab(&a) && a.batch == 1;
   TRY(explain_target(target, &found, &multiprocessors));
   if (!is_empty(&a)) TRY(choose(&problem, found, multiprocessors, &row));
   return describe(&problem, found, row, choice);

@@ -32,8 +32,15 @@ libgemm_status fail(libgemm_status status, const char *format, ...) __attribute_
 /* ---- Kernels ---- */
 
 enum op { OP_GEMM, OP_GROUPED_GEMM, OP_GROUPED_MM, OP_COUNT };
-enum guard { GUARD_ALIGN16 = 1, GUARD_LINEAR = 2 };
+enum guard { GUARD_ALIGN16 = 1, GUARD_LINEAR = 2, GUARD_DESCRIPTOR = 4 };
 enum { LAYOUT_COUNT = 4, TYPE_LIMIT = 4 };
+
+/* A tensor descriptor argument as Triton passes it; kernels read the map alone, so sizes and strides stay 0. */
+struct tensor {
+  _Alignas(128) unsigned char map[128];
+  int32_t shape[2];
+  int64_t strides[2];
+};
 
 /* The value of every run-time argument a kernel can have. Field names are the kernels' argument names; generated
  * launchers take the address of the fields they need and assert each size against the cubin's parameter table. */
@@ -46,6 +53,7 @@ struct call {
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias;
   float alpha, beta;
+  struct tensor a_desc, b_desc, c_desc, d_desc; /* filled by encode_tensors for rows that take them */
   CUdeviceptr scratch; /* Triton's trailing scratch pointers: always null, kernels that need them are refused */
 };
 
@@ -55,6 +63,13 @@ struct device;
 /* Queue one variant with `call`'s arguments on `grid_x` blocks (clusters, when the variant has them). */
 typedef libgemm_status (*launcher)(const struct row *row, const struct device *device, struct call *call,
                                    int64_t grid_x, libgemm_stream stream);
+
+/* What one copy through a descriptor moves; all 0 where the kernel takes no such descriptor. */
+struct box {
+  uint16_t rows, cols;
+  uint8_t swizzle, element; /* CUtensorMapSwizzle, CUtensorMapDataType */
+};
+enum { TENSOR_COUNT = 4 }; /* A, B, C, D */
 
 /* One variant: written by aot/templates/table.c.j2, best first within its bucket. */
 struct row {
@@ -68,6 +83,8 @@ struct row {
   int16_t rate; /* modelled speed of one busy multiprocessor on this tile, 100 = the best row of its kind */
   int16_t registers;
   uint32_t shared_bytes, local_bytes;
+  uint8_t persistent; /* blocks take many tiles: no more are launched than fit on the device */
+  struct box boxes[TENSOR_COUNT];
   uint32_t chunk, offset, cubin_bytes; /* where its cubin stands in the unpacked chunk */
 };
 
@@ -111,6 +128,9 @@ libgemm_status read_cubin(const struct row *row, void *out);
 /* Load a row's kernel and prepare it for a device whose context is current. */
 libgemm_status load_row(const struct row *row, const struct device *device);
 
+/* Encode the descriptors a row takes, from the call's pointers, sizes and leading dimensions. */
+libgemm_status encode_tensors(const struct row *row, const struct device *device, struct call *call);
+
 /* The one place that launches. `parameters` are addresses in the kernel's order. */
 libgemm_status launch_row(const struct row *row, const struct device *device, void **parameters, int64_t grid_x,
                           libgemm_stream stream);
@@ -148,6 +168,7 @@ struct problem {
   int64_t count; /* products (batch), or groups */
   int64_t rows;  /* expected rows of one product */
   bool aligned;  /* what GUARD_ALIGN16 asks */
+  bool single;   /* what GUARD_DESCRIPTOR asks beyond that */
   const char *variant;
 };
 

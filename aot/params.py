@@ -1,0 +1,73 @@
+"""What a compiled kernel takes: parameters, checked against the cubin's own table, and descriptor boxes."""
+
+import importlib
+
+from aot.artifact import Box, Param
+from aot.elf import CubinFacts
+from kernels.spec import ARGUMENTS, DTYPES, Variant
+
+TYPE_BYTES = {"i32": 4, "i64": 8, "fp32": 4}
+# What Triton makes of one descriptor argument: the map, then two sizes, then two strides, which kernels do not read.
+DESCRIPTOR = (("map", 128), ("shape[0]", 4), ("shape[1]", 4), ("strides[0]", 8), ("strides[1]", 8))
+# Triton's numbers for element types in descriptor metadata -> CUtensorMapDataType
+ELEMENTS = {6: 6, 7: 7, 8: 10, 9: 8, 10: 9}
+
+
+class CompileError(RuntimeError):
+    """A variant did not become an artifact: names the variant and what went wrong."""
+
+
+def kernel_function(variant: Variant):
+    module, function = variant.kernel.split(".")
+    return getattr(importlib.import_module(f"kernels.{module}"), function)
+
+
+def takes_descriptors(variant: Variant) -> bool:
+    return any(ARGUMENTS.get(name) == "desc" for name in kernel_function(variant).arg_names)
+
+
+def descriptor_type(variant: Variant, name: str) -> str:
+    """A tensor descriptor's type in a Gluon signature; its shared-memory layout follows from box and element."""
+    from triton.experimental.gluon import language as gl
+
+    element, rows, cols = variant.box(name)
+    triton_name = DTYPES[element][0]
+    element_type = {"fp16": gl.float16, "bf16": gl.bfloat16, "fp32": gl.float32}[triton_name]
+    layout = gl.NVMMASharedLayout.get_default_for([rows, cols], element_type)
+    return f"tensordesc<{triton_name}[{rows},{cols}],{layout!r}>"
+
+
+def expected_params(variant: Variant) -> list[tuple[str, int]]:
+    """(name, bytes) of every parameter the launcher will pass, Triton's two trailing scratch pointers included."""
+    constexprs = variant.constexprs()
+    sizes = []
+    for name in kernel_function(variant).arg_names:
+        kind = None if name in constexprs else ARGUMENTS[name]
+        if kind == "desc":
+            sizes += [(f"{name}.{field}", size) for field, size in DESCRIPTOR]
+        elif kind:
+            sizes.append((name, 8 if kind.startswith("*") else TYPE_BYTES[kind]))
+    return [*sizes, ("scratch", 8), ("scratch", 8)]
+
+
+def check_params(variant: Variant, facts: CubinFacts) -> tuple[Param, ...]:
+    """The launcher's parameters joined with the cubin's own table; CompileError where they differ."""
+    expected = expected_params(variant)
+    given = [size for _, size in facts.params]
+    if given != [size for _, size in expected]:
+        raise CompileError(
+            f"{variant.name}: the cubin takes parameters of {given} bytes, the launcher would pass "
+            f"{[f'{name}:{size}' for name, size in expected]}"
+        )
+    return tuple(Param(name, offset, size) for (name, _), (offset, size) in zip(expected, facts.params, strict=True))
+
+
+def make_boxes(variant: Variant, metadata: dict) -> tuple[Box, ...]:
+    """Each descriptor's box from the compiled metadata: with clusters it is smaller than the declared block."""
+    names = [n for n in kernel_function(variant).arg_names if ARGUMENTS.get(n) == "desc"]
+    boxes = []
+    for name, meta in zip(names, metadata.get("tensordesc_meta") or (), strict=True):
+        if meta["fp4_padded"] or meta["is_im2col"]:
+            raise CompileError(f"{variant.name}: descriptor {name} is of a kind the launcher cannot encode: {meta}")
+        boxes.append(Box(name, *meta["block_size"], meta["swizzle"], ELEMENTS[meta["elem_type"]]))
+    return tuple(boxes)

@@ -1,0 +1,267 @@
+"""Dense GEMM for Hopper in Gluon: tensor descriptors, one loading warp, multiplying warpgroups. sm_90a only.
+
+Two ways to share the same work. `gemm_coop`: eight warps own one large tile together. `gemm_pingpong`: two warpgroups
+own a tile each and take turns on the tensor cores, so that one stores while the other multiplies.
+
+What they need is stated once, as guard "descriptor" in spec.py. C, when it is read, comes by the copy engine into the
+buffer that D leaves by.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from kernels.tiles import activate
+
+
+@gluon.aggregate
+class Shape:
+    """Sizes of the problem, and of a tile."""
+
+    M: gl.tensor
+    N: gl.tensor
+    K: gl.tensor
+    BLOCK_M: gl.constexpr
+    BLOCK_N: gl.constexpr
+    BLOCK_K: gl.constexpr
+    GROUP_M: gl.constexpr
+
+    @gluon.jit
+    def tiles(self):
+        return gl.cdiv(self.M, self.BLOCK_M) * gl.cdiv(self.N, self.BLOCK_N)
+
+    @gluon.jit
+    def place(self, tile):
+        """First row and column of a tile; GROUP_M rows of tiles at a time, so that B stays in L2."""
+        tiles_m = gl.cdiv(self.M, self.BLOCK_M)
+        per_group = self.GROUP_M * gl.cdiv(self.N, self.BLOCK_N)
+        first = tile // per_group * self.GROUP_M
+        rows = min(tiles_m - first, self.GROUP_M)
+        inside = tile % per_group
+        return (first + inside % rows) * self.BLOCK_M, inside // rows * self.BLOCK_N
+
+
+@gluon.aggregate
+class Ring:
+    """STAGES pairs of buffers that A and B pass through, with a barrier for each state."""
+
+    a_desc: tma.tensor_descriptor
+    b_desc: tma.tensor_descriptor
+    a_bufs: gl.shared_memory_descriptor
+    b_bufs: gl.shared_memory_descriptor
+    empty: gl.shared_memory_descriptor
+    ready: gl.shared_memory_descriptor
+    STAGES: gl.constexpr
+    TRANS_A: gl.constexpr
+    TRANS_B: gl.constexpr
+
+    @gluon.jit
+    def load(self, step, row, col, k):
+        """Bring op(A)[row:, k:] and op(B)[k:, col:] into the buffers of this step, once they are empty."""
+        slot = step % self.STAGES
+        bar = self.ready.index(slot)
+        mbarrier.wait(self.empty.index(slot), (step // self.STAGES & 1) ^ 1)
+        mbarrier.expect(bar, self.a_desc.nbytes_per_cta + self.b_desc.nbytes_per_cta)
+        if self.TRANS_A:
+            tma.async_load(self.a_desc, [k, row], bar, self.a_bufs.index(slot))
+        else:
+            tma.async_load(self.a_desc, [row, k], bar, self.a_bufs.index(slot))
+        if self.TRANS_B:
+            tma.async_load(self.b_desc, [col, k], bar, self.b_bufs.index(slot))
+        else:
+            tma.async_load(self.b_desc, [k, col], bar, self.b_bufs.index(slot))
+
+    @gluon.jit
+    def operands(self, step):
+        """This step's A and B, once they have arrived."""
+        slot = step % self.STAGES
+        mbarrier.wait(self.ready.index(slot), step // self.STAGES & 1)
+        a = self.a_bufs.index(slot)
+        b = self.b_bufs.index(slot)
+        if self.TRANS_A:
+            a = a.permute((1, 0))
+        if self.TRANS_B:
+            b = b.permute((1, 0))
+        return a, b
+
+    @gluon.jit
+    def release(self, step, pred=True):
+        mbarrier.arrive(self.empty.index(step % self.STAGES), count=1, pred=pred)
+
+
+@gluon.aggregate
+class Output:
+    """Where D goes and what is added on the way."""
+
+    c_desc: tma.tensor_descriptor
+    d_desc: tma.tensor_descriptor
+    bufs: gl.shared_memory_descriptor  # one for each consumer
+    c_bars: gl.shared_memory_descriptor
+    bias_ptr: gl.tensor
+    N: gl.tensor
+    alpha: gl.tensor
+    beta: gl.tensor
+    activation: gl.tensor
+    PARTS: gl.constexpr
+    ACTIVATE: gl.constexpr
+
+
+@gluon.jit
+def load_partition(shape, ring):
+    """One warp: brings every tile's A and B through the ring."""
+    step = 0
+    for tile in range(gl.program_id(0), shape.tiles(), gl.num_programs(0)):
+        row, col = shape.place(tile)
+        for k in range(0, shape.K, shape.BLOCK_K):
+            ring.load(step, row, col, k)
+            step += 1
+
+
+@gluon.jit
+def store_part(out, acc, buf, bar, phase, row, col):
+    """Finish one part of a tile, as wide as D's box: alpha, C, bias, activation, store. Returns C's next phase."""
+    acc = acc * out.alpha
+    tma.store_wait(pendings=0)
+    if out.beta != 0.0:
+        mbarrier.expect(bar, out.c_desc.nbytes_per_cta)
+        tma.async_load(out.c_desc, [row, col], bar, buf)
+        mbarrier.wait(bar, phase)
+        phase ^= 1
+        acc += out.beta * buf.load(acc.type.layout).to(gl.float32)
+    if out.bias_ptr.to(gl.int64) != 0:
+        cols = col + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
+        bias = gl.load(out.bias_ptr + cols, mask=cols < out.N, other=0.0)
+        acc += bias.to(gl.float32)[None, :]
+    if out.ACTIVATE:
+        acc = activate(acc, out.activation)
+    buf.store(acc.to(out.d_desc.dtype))
+    fence_async_shared()
+    tma.async_store(out.d_desc, [row, col], buf)
+    return phase
+
+
+@gluon.jit
+def halves(x):
+    """The left and the right columns of x."""
+    return x.reshape(x.shape[0], 2, x.shape[1] // 2).permute(0, 2, 1).split()
+
+
+@gluon.jit
+def store_tile(out, acc, buf, bar, phase, row, col, PARTS: gl.constexpr):
+    """A tile in PARTS parts by columns, one after the other through one buffer."""
+    if PARTS == 1:
+        phase = store_part(out, acc, buf, bar, phase, row, col)
+    else:
+        half: gl.constexpr = acc.shape[1] // 2
+        left, right = halves(acc)
+        phase = store_tile(out, left, buf, bar, phase, row, col, PARTS // 2)
+        phase = store_tile(out, right, buf, bar, phase, row, col + half, PARTS // 2)
+    return phase
+
+
+@gluon.jit
+def consume(shape, ring, out, turns, FIRST: gl.constexpr, CONSUMERS: gl.constexpr, WARPS: gl.constexpr):
+    """WARPS warps multiply and store every CONSUMERS-th tile of this program, beginning with tile FIRST."""
+    K_BITS: gl.constexpr = 256  # of K, one instruction takes 32 bytes
+    layout: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0],
+        warps_per_cta=[WARPS, 1],
+        instr_shape=[16, shape.BLOCK_N, K_BITS // ring.a_desc.dtype.primitive_bitwidth],
+    )
+    steps = gl.cdiv(shape.K, shape.BLOCK_K)
+    step = FIRST * steps
+    phase = 0
+    turn = 1 - FIRST  # the first consumer need not wait for its first turn
+    programs = gl.num_programs(0)
+    for tile in range(gl.program_id(0) + FIRST * programs, shape.tiles(), CONSUMERS * programs):
+        row, col = shape.place(tile)
+        acc = gl.zeros((shape.BLOCK_M, shape.BLOCK_N), gl.float32, layout)
+        if CONSUMERS == 2:
+            mbarrier.wait(turns.index(FIRST), turn)
+            turn ^= 1
+        for i in range(steps):
+            a, b = ring.operands(step)
+            acc = warpgroup_mma(a, b, acc, is_async=True, use_acc=i > 0)
+            acc = warpgroup_mma_wait(1, deps=(acc,))
+            ring.release(step + ring.STAGES - 1, i > 0)  # the one before this is done
+            step += 1
+        if CONSUMERS == 2:
+            mbarrier.arrive(turns.index(1 - FIRST), count=1)
+        acc = warpgroup_mma_wait(0, deps=(acc,))
+        ring.release(step + ring.STAGES - 1)
+        step += (CONSUMERS - 1) * steps
+        phase = store_tile(out, acc, out.bufs.index(FIRST), out.c_bars.index(FIRST), phase, row, col, out.PARTS)
+    tma.store_wait(pendings=0)
+
+
+@gluon.jit
+def only_consumer(shape, ring, out, turns):
+    consume(shape, ring, out, turns, 0, 1, 8)
+
+
+@gluon.jit
+def first_consumer(shape, ring, out, turns):
+    consume(shape, ring, out, turns, 0, 2, 4)
+
+
+@gluon.jit
+def second_consumer(shape, ring, out, turns):
+    consume(shape, ring, out, turns, 1, 2, 4)
+
+
+@gluon.jit
+def barriers(COUNT: gl.constexpr):
+    bars = mbarrier.allocate_mbarrier(batch=COUNT)
+    for i in gl.static_range(COUNT):
+        mbarrier.init(bars.index(i), count=1)
+    return bars
+
+
+@gluon.jit
+def buffers(desc, COUNT: gl.constexpr):
+    return gl.allocate_shared_memory(desc.dtype, [COUNT] + desc.block_type.shape, desc.layout)  # noqa: RUF005  the compiler knows no unpacking
+
+
+@gluon.jit
+def gemm_coop(
+    a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
+    STAGES: gl.constexpr, PARTS: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+):  # fmt: skip
+    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M)
+    ring = Ring(
+        a_desc, b_desc, buffers(a_desc, STAGES), buffers(b_desc, STAGES), barriers(STAGES), barriers(STAGES),
+        STAGES, TRANS_A, TRANS_B,
+    )  # fmt: skip
+    out = Output(c_desc, d_desc, buffers(d_desc, 1), barriers(1), bias_ptr, N, alpha, beta, activation, PARTS, ACTIVATE)
+    gl.warp_specialize([(only_consumer, (shape, ring, out, barriers(1))), (load_partition, (shape, ring))], [1], [24])
+
+
+@gluon.jit
+def gemm_pingpong(
+    a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
+    STAGES: gl.constexpr, PARTS: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+):  # fmt: skip
+    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M)
+    ring = Ring(
+        a_desc, b_desc, buffers(a_desc, STAGES), buffers(b_desc, STAGES), barriers(STAGES), barriers(STAGES),
+        STAGES, TRANS_A, TRANS_B,
+    )  # fmt: skip
+    out = Output(c_desc, d_desc, buffers(d_desc, 2), barriers(2), bias_ptr, N, alpha, beta, activation, PARTS, ACTIVATE)
+    turns = barriers(2)
+    gl.warp_specialize(
+        [
+            (first_consumer, (shape, ring, out, turns)),
+            (second_consumer, (shape, ring, out, turns)),
+            (load_partition, (shape, ring)),
+        ],
+        [4, 1],
+        [240, 24],
+    )

@@ -37,7 +37,7 @@ def grouped_gemm(
             index = chunk + in_chunk
             M = tl.load(group_m + index)
             N = tl.load(group_n + index)
-            K = tl.load(group_k + index).to(tl.int32)
+            K = tl.maximum(tl.load(group_k + index), 0).to(tl.int32)
             if alpha == 0.0:
                 K = 0  # A and B are not read
             lda = tl.load(group_lda + index)

@@ -199,7 +199,7 @@ def test_strides_that_do_not_make_d_overlap_are_taken():
 ABSURD = [
     {"batch": 2**63 - 1, "batch_stride_d": M * N},
     {"batch": 2**40, "batch_stride_d": 2**62},
-    {"batch": 2, "batch_stride_d": 8, "ldd": 2**63 - 1},
+    {"m": 97, "batch": 2, "batch_stride_d": 8, "ldd": 2**63 - 1},
     {"batch": 2**62 + 2, "batch_stride_d": N, "ldd": 2 * N},
 ]
 

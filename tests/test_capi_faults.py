@@ -30,10 +30,12 @@ def status_of(function: str, code: int) -> str:
 
 
 def fails_once_then_works(call, function: str, code: int, nth: int = 1) -> None:
-    before = len(launches())
+    before, copies = len(launches()), count("cuMemcpyHtoDAsync_v2")
     fail(f"{function}:{nth}:{code}")
     refused(call.run(), status_of(function, code), function.removesuffix("_v2"), CODES[code], f"({code})")
     assert len(launches()) == before
+    if function not in ("cuLaunchKernelEx", "cuMemcpyHtoDAsync_v2"):
+        assert count("cuMemcpyHtoDAsync_v2") == copies  # tables are copied last, so that a refusal queues nothing
     fail("cuMemAlloc_v2:1:0")  # a rule that never bites: counts go on
     ok(call.run())
     assert len(launches()) == before + 1

@@ -38,7 +38,7 @@ def job(name: str, op: str, types=HALF, layout: str = "nn", guard=(), extra=None
     # The interpreter multiplies float32 in full, so the tightest bound holds for every way to multiply it.
     precision = "ieee" if types[0] == "f32" else "exact"
     words = {"entry": ENTRY[op], "a_type": types[0], "d_type": types[1], "precision": precision}
-    words |= {"trans_a": layout[0] == "t", "trans_b": layout[1] == "t", "groups": 0 if op == "gemm" else 5}
+    words |= {"trans_a": layout[0] == "t", "trans_b": layout[1] == "t", "groups": 0 if op == "gemm" else 3}
     case = Case(**{**words, **fields})
     return {"id": f"{op}-{name}", "row": row.name, "case": dataclasses.asdict(case), **(extra or {})}
 
@@ -71,7 +71,8 @@ def edge_jobs(op: str):
     yield job("beta0-nan-c", op, **few, c="separate", nan_c=True, bias="row", activation="gelu")
     for activation, values, types in itertools.product(ACTIVATIONS, ("inf", "nan"), (TYPES[0], TYPES[3], TYPES[6])):
         name = f"{values}-{activation}-{types[0]}-{types[1]}"
-        yield job(name, op, types, **{**few, "spread": "full"}, activation=activation, values=values, bias="row")
+        fields = {**few, "m": 20, "spread": "full", "bias": "row"}
+        yield job(name, op, types, **fields, activation=activation, values=values)
 
 
 def dense_jobs():
@@ -91,12 +92,12 @@ def dense_jobs():
 
 def many_groups(op: str):
     """Sizes are scanned 128 groups at a time: counts on both sides of one and two scans."""
-    for groups in (1, 127, 128, 129, 256, 257, 300):
-        fields = {"groups": groups, "spread": "empty", "m": 9, "n": 6, "k": 5, "bias": "each"}
-        yield job(f"groups-{groups}", op, extra={"programs": [2]}, **fields, vary="mn")
-    fields = {"groups": 131, "spread": "empty", "m": 9, "n": 6, "k": 5, "vary": "m"}
-    yield job("groups-131-programs", op, extra={"programs": [1, 3, 7]}, **fields)
-    for spread in ("uniform", "skewed", "empty", "one", "log", "full"):
+    tiny = {"m": 9, "n": 6, "k": 5, "bias": "each", "vary": "mn"}
+    for groups, spread in itertools.product((1, 127, 128, 129, 256, 257, 300), ("empty", "full")):
+        if spread == "empty" or groups in (129, 257):
+            yield job(f"groups-{groups}-{spread}", op, extra={"programs": [2]}, **tiny, groups=groups, spread=spread)
+    yield job("groups-131-programs", op, extra={"programs": [1, 3, 7]}, **tiny, groups=131, spread="empty")
+    for spread in ("uniform", "empty", "one"):
         extra = {"programs": [1, 3, 7]}
         fields = {**ODD, **EPILOGUE, "spread": spread, "vary": "mnk", "activation": "gelu"}
         yield job(f"{spread}-programs", op, layout="nt", extra=extra, **{**fields, "groups": 7, "c": "in_place"})
@@ -129,7 +130,7 @@ def pointer_jobs():
 
 
 def random_jobs():
-    for seed in range(60):
+    for seed in range(40):
         case = random_case(seed, 70)
         layout = "nt"[case.trans_a] + "nt"[case.trans_b]
         fields = dataclasses.asdict(case) | {"fresh": False, "entry": ENTRY[case.op]}
@@ -144,7 +145,7 @@ def fault_jobs():
     yield job("fault-layout", "gemm", layout="nt", extra={"changed": {"TRANS_B": 0}}, **{**ODD, "n": 37})
     yield job("fault-activation", "grouped_mm", extra={"changed": {"ACTIVATE": 0}}, **ODD, activation="silu")
     yield job("fault-groups", "grouped_gemm", extra={"changed": {"TRANS_A": 1}}, **ODD)
-    yield job("fault-ends", "grouped_mm", extra={"ends": [60, 67, 201, 268, 335], "harmless": True}, **ODD)
+    yield job("fault-ends", "grouped_mm", extra={"ends": [60, 134, 201], "harmless": True}, **ODD)
 
 
 OPS = tuple(ENTRY)
@@ -161,8 +162,9 @@ def interpret(jobs) -> dict:
     command = [sys.executable, str(ROOT / "tests" / "interpret.py")]
     results = {}
     while jobs:
+        # The limit is for a kernel that never ends, as a scan of its groups may when broken.
         done = subprocess.run(
-            command, input=json.dumps(jobs), capture_output=True, text=True, env=environment, check=False
+            command, input=json.dumps(jobs), capture_output=True, text=True, env=environment, check=False, timeout=900
         )
         results |= dict(json.loads(line) for line in done.stdout.splitlines())
         jobs = [x for x in jobs if x["id"] not in results]

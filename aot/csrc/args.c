@@ -10,6 +10,9 @@ libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t 
   if (size < oldest)
     return fail(LIBGEMM_INVALID_ARGUMENT, "args->size = %llu: %s has at least %llu bytes; set it with %s_init",
                 (unsigned long long)size, type, (unsigned long long)oldest, type);
+  if (size > 4096)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "args->size = %llu: %s has %llu bytes; set it with %s_init",
+                (unsigned long long)size, type, (unsigned long long)bytes, type);
   if (size > bytes) /* a newer caller: right only while it leaves our unknown fields at 0 */
     for (uint64_t i = bytes; i < size; i++)
       if (((const char *)args)[i])

@@ -78,9 +78,10 @@ libgemm_status device_of(const char *name, CUdeviceptr pointer, int *ordinal) {
   const struct driver *driver;
   TRY(driver_open(&driver));
   if (!pointer) return fail(LIBGEMM_INVALID_ARGUMENT, "%s is NULL: a pointer to device memory is needed", name);
-  if (driver->pointer_get_attribute(ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer) == CUDA_SUCCESS &&
-      *ordinal >= 0)
-    return LIBGEMM_OK;
+  CUresult result = driver->pointer_get_attribute(ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer);
+  if (result == CUDA_SUCCESS && *ordinal >= 0) return LIBGEMM_OK;
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE)
+    return driver_failed("cuPointerGetAttribute", result);
   /* Memory the driver does not know: right only where the current GPU reads any host memory. */
   const struct device *device;
   if (driver->ctx_get_device(ordinal) == CUDA_SUCCESS && device_get(*ordinal, &device) == LIBGEMM_OK &&
@@ -96,6 +97,8 @@ libgemm_status check_pointer(const char *name, CUdeviceptr pointer, const struct
   if (!pointer) return fail(LIBGEMM_INVALID_ARGUMENT, "%s is NULL: a pointer to device memory is needed", name);
   CUresult result = driver->pointer_get_attribute(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer);
   if (result == CUDA_SUCCESS && owner == device->ordinal) return LIBGEMM_OK;
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE)
+    return driver_failed("cuPointerGetAttribute", result);
   if (result != CUDA_SUCCESS || owner < 0) {
     if (device->pageable) return LIBGEMM_OK;
     return fail(LIBGEMM_INVALID_ARGUMENT, "%s = 0x%llx is host memory (or freed): memory of GPU %d is needed", name,

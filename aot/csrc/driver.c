@@ -47,10 +47,10 @@ static libgemm_status resolve(void *library, struct driver *found) {
 }
 
 static libgemm_status start(struct driver *found) {
+  driver.get_error_name = found->get_error_name;
+  driver.get_error_string = found->get_error_string;
   CUresult result = found->init(0);
   if (result != CUDA_SUCCESS) {
-    driver.get_error_name = found->get_error_name;
-    driver.get_error_string = found->get_error_string;
     libgemm_status status = driver_failed("cuInit", result);
     return result == CUDA_ERROR_NO_DEVICE ? LIBGEMM_NO_DRIVER : status;
   }

@@ -15,6 +15,8 @@ static bool reads_ab(const libgemm_gemm_args *a) { return a->k > 0 && a->alpha !
 static bool reads_c(const libgemm_gemm_args *a) { return a->beta != 0.0f; }
 static bool is_empty(const libgemm_gemm_args *a) { return a->m == 0 || a->n == 0 || a->batch == 0; }
 
+__extension__ typedef __int128 wide; /* strides and counts are the caller's: 64 bits may not hold their product */
+
 static libgemm_status check_lds(const libgemm_gemm_args *a) {
   if (reads_ab(a)) {
     TRY(a->trans_a ? check_ld("lda", a->lda, a->m, "m") : check_ld("lda", a->lda, a->k, "k"));
@@ -25,11 +27,12 @@ static libgemm_status check_lds(const libgemm_gemm_args *a) {
   if (reads_c(a) && a->c == a->d && (a->ldc != a->ldd || (a->batch > 1 && a->batch_stride_c != a->batch_stride_d)))
     return fail(LIBGEMM_INVALID_ARGUMENT, "c == d with ldc = %lld, ldd = %lld: C and D in one place need equal strides",
                 (long long)a->ldc, (long long)a->ldd);
-  int64_t extent = (a->m - 1) * a->ldd + a->n, stride = a->batch_stride_d < 0 ? -a->batch_stride_d : a->batch_stride_d;
+  wide extent = (wide)(a->m - 1) * a->ldd + a->n,
+       stride = a->batch_stride_d < 0 ? -(wide)a->batch_stride_d : a->batch_stride_d;
   bool interleaved = stride >= a->n && a->ldd >= stride * (a->batch - 1) + a->n;
   if (a->batch > 1 && stride < extent && !interleaved)
     return fail(LIBGEMM_INVALID_ARGUMENT, "batch_stride_d = %lld: the D matrices overlap, each spans %lld elements",
-                (long long)a->batch_stride_d, (long long)extent);
+                (long long)a->batch_stride_d, (long long)(extent > INT64_MAX ? INT64_MAX : extent));
   return LIBGEMM_OK;
 }
 

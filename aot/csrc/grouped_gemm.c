@@ -173,9 +173,10 @@ static libgemm_status use_device_tables(const libgemm_grouped_gemm_args *a, cons
 
 static libgemm_status find_device(const libgemm_grouped_gemm_args *a, const struct device **device) {
   int ordinal = a->device;
+  char name[32];
   if (ordinal == -1 && !a->host_tables) TRY(device_of("d", (CUdeviceptr)a->d, &ordinal));
   for (int64_t g = 0; ordinal == -1 && g < a->groups; g++)
-    if (a->m[g] && a->n[g]) TRY(device_of("d[g]", (CUdeviceptr)a->d[g], &ordinal));
+    if (a->m[g] && a->n[g]) TRY(device_of(entry_name(name, "d", g), (CUdeviceptr)a->d[g], &ordinal));
   return device_get(ordinal, device);
 }
 

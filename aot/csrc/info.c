@@ -54,7 +54,8 @@ libgemm_status libgemm_variant_get(int32_t index, libgemm_variant_info *info) {
 libgemm_status libgemm_variant_cubin(int32_t index, void *buffer, uint64_t bytes) {
   if (index < 0 || index >= row_count)
     return fail(LIBGEMM_INVALID_ARGUMENT, "index = %d: allowed is 0 to %d", index, row_count - 1);
-  if (!buffer || bytes != rows[index].cubin_bytes)
+  if (!buffer) return fail(LIBGEMM_INVALID_ARGUMENT, "buffer is NULL: memory for the cubin is needed");
+  if (bytes != rows[index].cubin_bytes)
     return fail(LIBGEMM_INVALID_ARGUMENT, "bytes = %llu: variant %s has %u", (unsigned long long)bytes,
                 rows[index].name, rows[index].cubin_bytes);
   return read_cubin(&rows[index], buffer);

@@ -1,3 +1,4 @@
+/* clang-format off */
 /* libgemm.h: the C interface of libgemm, and its manual.
  *
  * libgemm multiplies matrices on NVIDIA GPUs with kernels compiled ahead of time. The library holds the machine code of
@@ -16,10 +17,10 @@
  *   Types        A and B have one type, C, D and bias have one type, D's:
  *                  a_type LIBGEMM_F16:  d_type LIBGEMM_F16 or LIBGEMM_F32, precision LIBGEMM_EXACT
  *                  a_type LIBGEMM_BF16: d_type LIBGEMM_BF16 or LIBGEMM_F32, precision LIBGEMM_EXACT
- *                  a_type LIBGEMM_F32:  d_type LIBGEMM_F32, precision LIBGEMM_TF32, _TF32X3 or _IEEE: there is no
- * default Alignment    none is required; base pointers need their element's own. Operands whose pointers, leading
- * dimensions and contiguous extents are multiples of 16 bytes run faster. Pointers     device memory of one GPU, or
- * memory that GPU can address. The GPU is the one that owns D.
+ *                  a_type LIBGEMM_F32:  d_type LIBGEMM_F32, precision LIBGEMM_TF32, _TF32X3 or _IEEE (no default)
+ *   Alignment    none is required; base pointers need their element's own. Operands whose pointers, leading dimensions
+ *                and contiguous extents are multiples of 16 bytes run faster.
+ *   Pointers     device memory of one GPU, or memory that GPU can address. The GPU is the one that owns D.
  *
  * Rules at the edges (reference BLAS dgemm unless another source is named)
  *   M = 0, N = 0 or batch = 0   success; nothing is read, written or launched; pointers may be NULL.
@@ -28,8 +29,7 @@
  *   Inf, NaN in A or B          propagate: Inf * 0 is NaN (torch.mm; reference dgemm may skip zeros).
  *   relu(NaN)                   NaN (torch; cuBLASLt gives 0).
  *   C and D the same matrix     allowed when c == d and ldc == ldd (and batch strides are equal): each element is read
- *                               once before it is written. Any other overlap of D with an input gives undefined
- * numbers.
+ *                               once before it is written. Any other overlap of D with an input: undefined numbers.
  *
  * Threads, streams, graphs
  *   Every function may be called from any thread at any time. Work is queued on args->stream and nothing waits for it,
@@ -44,7 +44,7 @@
  *
  * Errors
  *   Each function that can fail returns a libgemm_status; libgemm_last_error() then has a sentence of this thread's
- * last failure that names what was given and what is allowed. Nothing is launched by a call that fails, nothing in the
+ *   last failure that names what was given and what is allowed. Nothing is launched by a call that fails, nothing in the
  *   library is left half-done, and the next call works. Test the status, not the sentence.
  *
  * ABI
@@ -122,23 +122,23 @@ typedef enum libgemm_offs_format {
 
 /* Start from libgemm_gemm_args_init, then set fields. */
 typedef struct libgemm_gemm_args {
-  uint64_t size; /* sizeof(libgemm_gemm_args) */
+  uint64_t size;      /* sizeof(libgemm_gemm_args) */
   int64_t m, n, k;
-  int64_t batch; /* number of products, 1 by default; matrix i starts batch_stride_* * i elements further on */
+  int64_t batch;      /* number of products, 1 by default; matrix i starts batch_stride_* * i elements further on */
   const void *a, *b, *c;
   void *d;
-  const void *bias; /* N elements of D's type, added to every row; NULL for none */
+  const void *bias;   /* N elements of D's type, added to every row; NULL for none */
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d; /* elements; 0 shares A, B or C */
   int64_t batch_stride_bias;                                              /* elements; 0 shares the bias */
-  float alpha, beta;                                                      /* 1 and 0 by default */
-  int32_t a_type, d_type;   /* libgemm_dtype of A and B, and of C, D and bias */
-  int32_t trans_a, trans_b; /* 0 or 1 */
-  int32_t precision;        /* libgemm_precision */
-  int32_t activation;       /* libgemm_activation */
-  void *workspace;          /* device memory of at least libgemm_gemm_workspace bytes, 16-byte aligned; */
-  uint64_t workspace_bytes; /* may be NULL when that is 0. Calls that may overlap need one each. */
-  const char *variant;      /* NULL: the library chooses; else the name of the only variant to use */
+  float alpha, beta;  /* 1 and 0 by default */
+  int32_t a_type, d_type;         /* libgemm_dtype of A and B, and of C, D and bias */
+  int32_t trans_a, trans_b;       /* 0 or 1 */
+  int32_t precision;              /* libgemm_precision */
+  int32_t activation;             /* libgemm_activation */
+  void *workspace;                /* device memory of at least libgemm_gemm_workspace bytes, 16-byte aligned; */
+  uint64_t workspace_bytes;       /* may be NULL when that is 0. Calls that may overlap need one each. */
+  const char *variant;            /* NULL: the library chooses; else the name of the only variant to use */
   libgemm_stream stream;
 } libgemm_gemm_args;
 
@@ -158,13 +158,13 @@ libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *b
  * synchronisation. Groups may be empty (m, n or k of 0); a negative size in a device table counts as 0. Pointers and
  * sizes in device tables cannot be checked: they must be right. */
 typedef struct libgemm_grouped_gemm_args {
-  uint64_t size;                              /* sizeof(libgemm_grouped_gemm_args) */
-  int64_t groups;                             /* 0 to LIBGEMM_MAX_GROUPS */
+  uint64_t size;      /* sizeof(libgemm_grouped_gemm_args) */
+  int64_t groups;     /* 0 to LIBGEMM_MAX_GROUPS */
   const void *const *a, *const *b, *const *c; /* tables of pointers to device matrices; c may be NULL when beta is 0 */
   void *const *d;
-  const void *const *bias; /* NULL, or a table of pointers to n_g elements (none of them NULL) */
+  const void *const *bias;                    /* NULL, or a table of pointers to n_g elements (none of them NULL) */
   const int64_t *m, *n, *k;
-  const int64_t *lda, *ldb, *ldc, *ldd; /* ldc may be NULL when beta is 0 */
+  const int64_t *lda, *ldb, *ldc, *ldd;       /* ldc may be NULL when beta is 0 */
   float alpha, beta;
   int32_t a_type, d_type, trans_a, trans_b, precision, activation;
   int32_t host_tables; /* 1: the tables are host memory; they are checked, then copied to the workspace. Not allowed
@@ -190,13 +190,13 @@ libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *a
  * no access outside the buffers. With shared_b every group uses the one B, so the ends do not matter: the call is one
  * dense GEMM over the packed rows, and rows past the last end are computed too. */
 typedef struct libgemm_grouped_mm_args {
-  uint64_t size;   /* sizeof(libgemm_grouped_mm_args) */
-  int64_t m, n, k; /* m: rows of A, C and D, all groups together */
-  int64_t groups;  /* 0 to LIBGEMM_MAX_GROUPS; with 0 no row belongs to a group and nothing is done */
+  uint64_t size;      /* sizeof(libgemm_grouped_mm_args) */
+  int64_t m, n, k;    /* m: rows of A, C and D, all groups together */
+  int64_t groups;     /* 0 to LIBGEMM_MAX_GROUPS; with 0 no row belongs to a group and nothing is done */
   const void *a, *b, *c;
   void *d;
-  const void *bias; /* NULL, or row g has N elements of D's type at bias + g * batch_stride_bias */
-  const void *offs; /* device memory, as offs_format says; not read with shared_b, where it may be NULL */
+  const void *bias;   /* NULL, or row g has N elements of D's type at bias + g * batch_stride_bias */
+  const void *offs;   /* device memory, as offs_format says; not read with shared_b, where it may be NULL */
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_b, batch_stride_bias; /* elements between groups */
   float alpha, beta;
@@ -218,9 +218,9 @@ libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args,
 
 /* What a call would run, and why. */
 typedef struct libgemm_choice {
-  uint64_t size;    /* sizeof(libgemm_choice) */
-  int32_t variant;  /* index for libgemm_variant_get; -1 when nothing needs to run (an empty problem) */
-  char reason[252]; /* a sentence: how it was chosen, and which better rows were refused by their guard */
+  uint64_t size;     /* sizeof(libgemm_choice) */
+  int32_t variant;   /* index for libgemm_variant_get; -1 when nothing needs to run (an empty problem) */
+  char reason[252];  /* a sentence: how it was chosen, and which better rows were refused by their guard */
 } libgemm_choice;
 
 /* Choose for compute capability `target` (90 is 9.0), or for the current GPU when target is 0. With a target no driver
@@ -228,10 +228,10 @@ typedef struct libgemm_choice {
 libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t target, libgemm_choice *choice);
 libgemm_status libgemm_grouped_gemm_explain(const libgemm_grouped_gemm_args *args, int32_t target,
                                             libgemm_choice *choice);
-libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, int32_t target, libgemm_choice *choice);
+libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, int32_t target,
+                                          libgemm_choice *choice);
 
-/* Load every variant of `device`'s target now, so that later first uses load nothing (CUDA graph capture needs that).
- */
+/* Load every variant of `device`'s target now, so that later first uses load nothing: CUDA graph capture needs that. */
 libgemm_status libgemm_preload(int32_t device);
 
 /* ---- What this library is --------------------------------------------------------------------------------------- */
@@ -251,7 +251,7 @@ const char *libgemm_last_error(void);
 typedef struct libgemm_variant_info {
   uint64_t size; /* sizeof(libgemm_variant_info) */
   const char *name, *op, *sha256;
-  int32_t target; /* compute capability * 10 it was compiled for */
+  int32_t target;  /* compute capability * 10 it was compiled for */
   int32_t a_type, d_type, precision, trans_a, trans_b;
   int32_t block_m, block_n, block_k, warps, ctas, registers;
   uint32_t shared_bytes, local_bytes, cubin_bytes;
@@ -266,10 +266,10 @@ libgemm_status libgemm_variant_cubin(int32_t index, void *buffer, uint64_t bytes
 
 /* One compute capability this library has code for, and the driver it needs. */
 typedef struct libgemm_target_info {
-  uint64_t size;  /* sizeof(libgemm_target_info) */
-  int32_t target; /* compute capability * 10; the code runs on exactly that capability */
+  uint64_t size;        /* sizeof(libgemm_target_info) */
+  int32_t target;       /* compute capability * 10; the code runs on exactly that capability */
   int32_t variants;
-  int32_t min_cuda;       /* least cuDriverGetVersion: 12000 or 13000 */
+  int32_t min_cuda;     /* least cuDriverGetVersion: 12000 or 13000 */
   const char *min_driver; /* the same as a driver release: "525" or "580" */
 } libgemm_target_info;
 

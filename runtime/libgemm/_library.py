@@ -32,7 +32,7 @@ def open_library(path: Path = LIBRARY):
         raise ImportError(f"libgemm's library cannot be loaded: {error}") from error
     try:
         found = lib.libgemm_abi()
-    except AttributeError:
+    except (AttributeError, ffi.error):
         raise ImportError(f"{path} is no libgemm: it has no libgemm_abi") from None
     if found != ABI:
         raise ImportError(f"{path} has ABI {found}, this package needs ABI {ABI}: install matching versions")

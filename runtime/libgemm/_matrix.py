@@ -20,11 +20,13 @@ class Matrix:
 def stored(rows: int, cols: int, row_stride: int, col_stride: int, prefer: int | None = None) -> tuple[int, int] | None:
     """(trans, ld), or None when neither stride walks elements. A vector fits both ways: `prefer` decides, else the
     way whose contiguous side is the long one, since that can be read in wide pieces."""
-    plain = (0, max(row_stride if rows > 1 else cols, 1)) if cols <= 1 or col_stride == 1 else None
-    turned = (1, max(col_stride if cols > 1 else rows, 1)) if rows <= 1 or row_stride == 1 else None
-    if plain and rows > 1 and plain[1] < cols:
+    if rows == 0 or cols == 0:  # nothing is read: strides mean nothing
+        return (prefer or 0, max(rows if prefer else cols, 1))
+    plain = (0, row_stride if rows > 1 else cols) if cols == 1 or col_stride == 1 else None
+    turned = (1, col_stride if cols > 1 else rows) if rows == 1 or row_stride == 1 else None
+    if plain and plain[1] < cols:
         plain = None
-    if turned and cols > 1 and turned[1] < rows:
+    if turned and turned[1] < rows:
         turned = None
     if plain and turned:
         return (plain, turned)[prefer if prefer is not None else int(rows > cols)]

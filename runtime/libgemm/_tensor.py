@@ -79,13 +79,13 @@ def from_torch(array, name: str, torch) -> View:
     return View(array.data_ptr(), shape, strides, types[array.dtype], array.get_device(), array)
 
 
-def read_capsule(capsule) -> DLTensor:
+def read_capsule(capsule, name: str) -> DLTensor:
     """The tensor in a DLPack capsule, which keeps its name and its ownership: it frees itself when we let go."""
     if capsule_is_valid(capsule, b"dltensor_versioned"):
         return DLVersioned.from_address(capsule_pointer(capsule, b"dltensor_versioned")).tensor
     if capsule_is_valid(capsule, b"dltensor"):
         return DLTensor.from_address(capsule_pointer(capsule, b"dltensor"))
-    raise invalid("__dlpack__ returned no fresh DLPack capsule")
+    raise invalid(f"{name}'s __dlpack__ returned no fresh DLPack capsule")
 
 
 def from_dlpack(array, name: str, stream: int | None) -> View:
@@ -98,7 +98,7 @@ def from_dlpack(array, name: str, stream: int | None) -> View:
         capsule = array.__dlpack__(max_version=(1, 0), **wanted)
     except TypeError:
         capsule = array.__dlpack__(**wanted)
-    tensor = read_capsule(capsule)
+    tensor = read_capsule(capsule, name)
     dtype = DLPACK_TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:
         raise invalid(f"{name} has DLPack type code {tensor.code}, {tensor.bits} bits: allowed are {SUPPORTED}")
@@ -108,6 +108,7 @@ def from_dlpack(array, name: str, stream: int | None) -> View:
 
 
 def from_interface(array, name: str) -> View:
+    """The interface's `stream` entry is not waited on: pass that stream to the call, or an array with __dlpack__."""
     facts = array.__cuda_array_interface__
     dtype = INTERFACE_TYPES.get(facts["typestr"][1:])
     if dtype is None or facts["typestr"][0] == ">":

@@ -1,0 +1,185 @@
+"""What the Python calls refuse: the sentence names the argument, what was given and what is needed. No launches."""
+
+import libgemm
+import pytest
+from arrays import CPU, CUDA_HOST, DLPackArray, InterfaceArray, VersionedArray
+from calls import at, launches, log, ok
+from libgemm._library import lib
+from stand_in import in_stand_in
+
+
+def f16(place: int, *shape: int, **facts):
+    return VersionedArray(at(place), shape, **facts)
+
+
+def gemm(a=None, b=None, c=None, *, out=None, **words):
+    """A legal call but for what the test gives."""
+    a, b = f16(0, 4, 6) if a is None else a, f16(1, 6, 8) if b is None else b
+    return libgemm.gemm(a, b, c, out=f16(3, 4, 8) if out is None else out, **words)
+
+
+def mm(a=None, b=None, offs=None, **words):
+    offs = VersionedArray(at(5), (3,), "i32") if offs is None else offs
+    return libgemm.grouped_mm(a or f16(0, 8, 6), b or f16(1, 3, 6, 8), offs, **{"out": f16(3, 8, 8), **words})
+
+
+def jagged(offsets, b=None, **words):
+    return libgemm.grouped_gemm_jagged(f16(0, 8, 6), b or f16(1, 3, 6, 8), offsets, out=f16(3, 8, 8), **words)
+
+
+def tables(**changes):
+    names = ("a", "b", "d", "m", "n", "k", "lda", "ldb", "ldd")
+    given = {name: InterfaceArray(at(7) + 256 * i, (3,), "i64") for i, name in enumerate(names)}
+    return libgemm.grouped_gemm_tables(**{"dtype": "f16", **given, **changes})
+
+
+class Numpyish:
+    """Has a shape and nothing else."""
+
+    shape = (4, 6)
+
+
+class OldCapsule(DLPackArray):
+    """A producer that gives out a capsule somebody has used."""
+
+    name = b"used_dltensor"
+
+
+OPERANDS = {
+    "wrong dtype": (lambda: gemm(f16(0, 4, 6, dtype="f64")), ("a has DLPack type code 2, 64 bits", "f16, bf16, f32")),
+    "vector type": (lambda: gemm(f16(0, 4, 6, lanes=2)), ("a has DLPack type",)),
+    "wrong typestr": (lambda: gemm(InterfaceArray(at(0), (4, 6), "f64")), ("a has typestr <f8", "bf16 needs")),
+    "integers": (lambda: gemm(f16(0, 4, 6, dtype="i32"), f16(1, 6, 8, dtype="i32")), ("i32",)),
+    "big-endian": (lambda: gemm(InterfaceArray(at(0), (4, 6), "f32 big-endian")), ("typestr >f4",)),
+    "two dtypes": (lambda: gemm(b=f16(1, 6, 8, dtype="bf16")), ("b has dtype bf16", "f16")),
+    "rank 1": (lambda: gemm(f16(0, 6)), ("a has shape (6,)", "2 or 3 dimensions")),
+    "rank 4": (lambda: gemm(b=f16(1, 1, 1, 6, 8)), ("b has shape (1, 1, 6, 8)", "2 or 3")),
+    "no unit stride": (lambda: gemm(f16(0, 4, 6, strides=(12, 2))), ("a has shape (4, 6)", "(12, 2)", "must be 1")),
+    "overlapping rows": (lambda: gemm(f16(0, 4, 6, strides=(5, 1))), ("strides (5, 1)",)),
+    "broadcast rows": (lambda: gemm(f16(0, 4, 6, strides=(0, 1))), ("strides (0, 1)",)),
+    "backward rows": (lambda: gemm(f16(0, 4, 6, strides=(-6, 1))), ("strides (-6, 1)",)),
+    "broadcast column": (lambda: gemm(f16(0, 4, 1, strides=(0, 1)), f16(1, 1, 8)), ("a has shape (4, 1)", "(0, 1)")),
+    "backward column": (lambda: gemm(f16(0, 4, 1, strides=(-3, 1)), f16(1, 1, 8)), ("strides (-3, 1)",)),
+    "broadcast row": (
+        lambda: gemm(f16(0, 1, 6, strides=(1, 0)), out=f16(3, 1, 8)), ("a has shape (1, 6)", "strides (1, 0)")),
+    "odd bytes": (lambda: gemm(OddStrides(at(0), (4, 6))), ("strides of (13, 2) bytes", "multiples of 2")),
+    "K differs": (lambda: gemm(b=f16(1, 7, 8)), ("(4, 6)", "(7, 8)", "a's columns must equal b's rows")),
+    "batches differ": (lambda: gemm(f16(0, 2, 4, 6), f16(1, 3, 6, 8)), ("(2, 4, 6)", "(3, 6, 8)", "batch sizes")),
+    "CPU array": (lambda: gemm(f16(0, 4, 6, device=(CPU, 0))), ("a is on DLPack device type 1", "CUDA device (2)")),
+    "pinned array": (lambda: gemm(f16(0, 4, 6, device=(CUDA_HOST, 0))), ("device type 3",)),
+    "host pointer": (lambda: gemm(VersionedArray(4096, (4, 6))), ("a = 0x1000", "host memory")),
+    "other GPU": (lambda: gemm(VersionedArray(at(0, 1), (4, 6), device=(2, 1))), ("a is memory of GPU 1",)),
+    "no array": (lambda: gemm([[1.0]]), ("a is a builtins.list", "__dlpack__ or __cuda_array_interface__")),
+    "shape alone": (lambda: gemm(Numpyish()), ("a is a", "Numpyish")),
+    "used capsule": (lambda: gemm(OldCapsule(at(0), (4, 6))), ("no fresh DLPack capsule",)),
+}  # fmt: skip
+WORDS = {
+    "no out": (lambda: libgemm.gemm(f16(0, 4, 6), f16(1, 6, 8)), ("out is needed", "cannot allocate", "f16")),
+    "out's shape": (lambda: gemm(out=f16(3, 4, 9)), ("out has shape (4, 9)", "(4, 8) is needed")),
+    "out's rank": (lambda: gemm(out=f16(3, 1, 4, 8)), ("out has shape (1, 4, 8)",)),
+    "out's dtype": (lambda: gemm(out=f16(3, 4, 8, dtype="bf16")), ("d_type = 2 (bf16) with a_type f16",)),
+    "out's dtype twice": (lambda: gemm(out_dtype="f32"), ("out has dtype f16, out_dtype is f32",)),
+    "integer out": (lambda: gemm(out=f16(3, 4, 8, dtype="i32")), ("out_dtype = 'i32'",)),
+    "out by columns": (lambda: gemm(out=f16(3, 4, 8, strides=(1, 4))), ("out has strides (1, 4)", "row-major")),
+    "out with overlap": (
+        lambda: gemm(f16(0, 2, 4, 6), out=f16(3, 2, 4, 8, strides=(0, 8, 1))), ("batch_stride_d = 0", "overlap")),
+    "c's shape": (lambda: gemm(c=f16(2, 8, 4), beta=1.0), ("c has shape (8, 4)", "(4, 8) is needed")),
+    "c's dtype": (lambda: gemm(c=f16(2, 4, 8, dtype="f32"), beta=1.0), ("c has dtype f32", "f16 is needed")),
+    "c by columns": (lambda: gemm(c=f16(2, 4, 8, strides=(1, 4)), beta=1.0), ("c has strides (1, 4)",)),
+    "beta without c": (lambda: libgemm.gemm(f16(0, 4, 6), f16(1, 6, 8), beta=0.5), ("beta = 0.5 without c",)),
+    "activation": (lambda: gemm(activation="tanh"), ("activation = 'tanh'", "'relu', 'gelu', 'silu'")),
+    "activation type": (lambda: gemm(activation=["relu"]), ("activation = ['relu']",)),
+    "precision of f16": (lambda: gemm(precision="tf32"), ("precision = 'tf32' with f16",)),
+    "no precision": (
+        lambda: gemm(f16(0, 4, 6, dtype="f32"), f16(1, 6, 8, dtype="f32"), out=f16(3, 4, 8, dtype="f32")),
+        ("precision is needed", "'tf32', 'tf32x3' or 'ieee'")),
+    "bad precision": (
+        lambda: gemm(f16(0, 4, 6, dtype="f32"), f16(1, 6, 8, dtype="f32"), out=f16(3, 4, 8, dtype="f32"),
+                     precision="fast"), ("precision = 'fast'", "'ieee'")),
+    "variant": (lambda: gemm(variant="nope"), ("variant = nope",)),
+    "stream": (lambda: gemm(stream="zero"), ("stream is a str", "integer handle")),
+    "bias length": (lambda: gemm(bias=f16(4, 4)), ("bias has shape (4,)", "8 contiguous")),
+    "bias stride": (lambda: gemm(bias=f16(4, 8, strides=(2,))), ("bias has shape (8,)", "(2,)")),
+    "bias dtype": (lambda: gemm(bias=f16(4, 8, dtype="f32")), ("bias has dtype f32", "f16")),
+    "bias rows": (lambda: gemm(bias=f16(4, 4, 8)), ("bias has shape (4, 8)",)),
+    "bias of a batch": (
+        lambda: gemm(f16(0, 2, 4, 6), out=f16(3, 2, 4, 8), bias=f16(4, 3, 8)), ("bias has shape (3, 8)", "(2, 8)")),
+}  # fmt: skip
+GROUPED = {
+    "b of rank 2": (lambda: mm(b=f16(1, 6, 8)), ("b has 2 dimensions", "grouped_gemm_jagged")),
+    "a of rank 3": (lambda: mm(f16(0, 2, 4, 6)), ("a has shape (2, 4, 6)", "2 dimensions")),
+    "ends of floats": (lambda: mm(offs=VersionedArray(at(5), (3,), "f32")), ("offs is f32", "int32 or int64")),
+    "ends of int16": (lambda: mm(offs=VersionedArray(at(5), (3,), "i16")), ("offs has DLPack type",)),
+    "ends of rank 2": (lambda: mm(offs=VersionedArray(at(5), (3, 1), "i32")), ("offs is i32 of shape (3, 1)",)),
+    "ends with gaps": (lambda: mm(offs=VersionedArray(at(5), (3,), "i32", (2,))), ("offs is i32", "contiguous")),
+    "too few ends": (lambda: mm(offs=VersionedArray(at(5), (2,), "i32")), ("offs speaks of 2 groups", "(3, 6, 8)")),
+    "offsets as ends": (lambda: jagged(VersionedArray(at(5), (3,), "i32")), ("group_offsets speaks of 2 groups",)),
+    "ends on the CPU": (lambda: mm(offs=VersionedArray(at(5), (3,), "i32", device=(CPU, 0))), ("offs is on DLPack",)),
+    "mm K differs": (lambda: mm(b=f16(1, 3, 7, 8)), ("(8, 6)", "(3, 7, 8)", "must equal")),
+    "mm bias": (lambda: mm(bias=f16(4, 2, 8)), ("bias has shape (2, 8)", "(3, 8)")),
+    "jagged bias": (lambda: jagged(VersionedArray(at(5), (4,), "i32"), f16(1, 6, 8), bias=f16(4, 3, 8)), ("bias",)),
+    "mm beta": (lambda: mm(beta=1.0, out=None), ("beta = 1.0 without c",)),
+    "mm out": (lambda: mm(out=None), ("out is needed",)),
+    "tables of int32": (lambda: tables(m=InterfaceArray(at(7), (3,), "i32")), ("m has dtype i32", "i64")),
+    "short table": (lambda: tables(lda=InterfaceArray(at(7), (2,), "i64")), ("lda has shape (2,)", "3 contiguous")),
+    "no dtype": (lambda: tables(dtype="int8"), ("dtype int8", "f16, bf16, f32")),
+    "tables of host memory": (lambda: tables(k=InterfaceArray(4096, (3,), "i64")), ("k = 0x1000", "host memory")),
+    "no c table": (lambda: tables(beta=1.0), ("table c is NULL",)),
+    "foreign lists": (lambda: grouped(), ("grouped_gemm_tables", "cannot allocate")),
+    "list lengths": (lambda: grouped(b=[f16(1, 6, 8)]), ("b has 1 matrices", "2 are needed")),
+    "out lengths": (lambda: grouped(out=[f16(3, 4, 8)]), ("out has 1 matrices", "2 are needed")),
+    "list K differs": (lambda: grouped(b=[f16(1, 6, 8), f16(1, 5, 8)]), ("a[1] is 4 x 6, b[1] is 5 x 8",)),
+    "list ways differ": (lambda: grouped(a=[f16(0, 4, 6), f16(0, 4, 6, strides=(1, 4))]), ("a: all groups",)),
+    "list rank": (lambda: grouped(a=[f16(0, 4, 6), f16(0, 1, 4, 6)]), ("a: all groups must be 2-D",)),
+    "list dtypes": (lambda: grouped(b=[f16(1, 6, 8), f16(1, 6, 8, dtype="bf16")]), ("matrix 1 of b has dtype bf16",)),
+    "list out shape": (lambda: grouped(out=[f16(3, 4, 8), f16(3, 4, 9)]), ("out[1] has shape (4, 9)",)),
+    "list bias": (lambda: grouped(bias=[f16(4, 8), f16(4, 7)]), ("bias[1] has shape (7,)",)),
+}  # fmt: skip
+REFUSED = OPERANDS | WORDS | GROUPED
+
+
+def grouped(**changes):
+    lists = {"a": [f16(0, 4, 6)] * 2, "b": [f16(1, 6, 8)] * 2, "out": [f16(3, 4, 8)] * 2}
+    return libgemm.grouped_gemm(**{**lists, **changes})
+
+
+class OddStrides(InterfaceArray):
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": (4, 6), "typestr": "<f2", "data": (self.pointer, False), "strides": (13, 2), "version": 3}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@in_stand_in()
+def test_a_wrong_argument_is_refused(name):
+    call, parts = REFUSED[name]
+    with pytest.raises(libgemm.Error) as caught:
+        call()
+    error = caught.value
+    missing = [part for part in parts if part not in str(error)]
+    assert not missing, f"{missing} not in: {error}"
+    wanted = "LIBGEMM_UNSUPPORTED" if name == "variant" else "LIBGEMM_INVALID_ARGUMENT"
+    assert (error.name, error.status) == (wanted, getattr(lib, wanted)) and str(error).startswith(wanted)
+    assert log("cuLaunchKernelEx") == []
+
+
+@in_stand_in()
+def test_the_calls_these_refusals_start_from_are_legal():
+    gemm()
+    mm()
+    jagged(VersionedArray(at(5), (4,), "i32"))
+    tables()
+    assert len(launches()) == 4
+    ok(lib.libgemm_preload(0))
+    assert libgemm.grouped_gemm([], []) == []
+
+
+@in_stand_in()
+def test_a_torch_tensor_on_the_cpu_is_refused():
+    torch = pytest.importorskip("torch")
+    cpu = torch.zeros(4, 6, dtype=torch.float16)
+    for call in (lambda: gemm(cpu), lambda: gemm(out=cpu[:, :1]), lambda: gemm(bias=cpu[0]), lambda: mm(offs=cpu[0])):
+        with pytest.raises(libgemm.Error, match="is on cpu: a tensor on a CUDA device is needed"):
+            call()
+    with pytest.raises(libgemm.Error, match="a is on cpu"):
+        libgemm.gemm(cpu, cpu.mT)

@@ -27,7 +27,7 @@ def canonical(value) -> bytes:
 def describe(variant: Variant, artifact: Artifact) -> dict:
     facts = artifact.launch_facts()
     del facts["variant"], facts["target"], facts["kernel"], facts["params"]  # params stand once for each kernel
-    return {**variant.to_dict(), **facts, "origin": "untuned"}
+    return {**variant.to_dict(), **facts, "origin": "tuned" if variant.tuned else "untuned"}
 
 
 def build_id(rows: list[tuple[Variant, Artifact]]) -> str:

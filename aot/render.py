@@ -1,6 +1,7 @@
 """Artifacts -> {file name: C text} through jinja2. No logic in the templates, writes nothing; undefined names raise."""
 
 import hashlib
+from dataclasses import astuple
 from pathlib import Path
 
 import jinja2
@@ -120,7 +121,8 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         rows=[
             {"variant": v, "artifact": a, "place": packed.places[v.name], "launcher": launcher_name(a.kernel),
              "op": OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a][2], "d_type": DTYPES[v.problem.d][2],
-             "precision": PRECISIONS[v.problem.precision], "layout": LAYOUTS.index(v.problem.layout)}
+             "precision": PRECISIONS[v.problem.precision], "layout": LAYOUTS.index(v.problem.layout),
+             "model": [float(number) for number in astuple(v.model)]}
             for v, a in rows
         ],
         launchers=[launcher_name(kernel) for kernel in signatures],

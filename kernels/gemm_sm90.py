@@ -3,8 +3,8 @@
 Two ways to share the same work. `gemm_coop`: eight warps own one large tile together. `gemm_pingpong`: two warpgroups
 own a tile each and take turns on the tensor cores, so that one stores while the other multiplies.
 
-What they need is stated once, as guard "descriptor" in spec.py. C, when it is read, comes by the copy engine into the
-buffer that D leaves by.
+`gemm_swap` is the second with the operands' roles swapped, for few rows of A; `gemm_masked` is the second for a C or D
+the copy engine cannot address. What each needs is stated once, as a guard in spec.py.
 """
 
 from triton.experimental import gluon
@@ -96,20 +96,124 @@ class Ring:
 
 
 @gluon.aggregate
-class Output:
-    """Where D goes and what is added on the way."""
+class Epilogue:
+    """What is done to a tile's sum before it is stored, C apart."""
 
-    c_desc: tma.tensor_descriptor
-    d_desc: tma.tensor_descriptor
-    bufs: gl.shared_memory_descriptor  # one for each consumer
-    c_bars: gl.shared_memory_descriptor
     bias_ptr: gl.tensor
     N: gl.tensor
     alpha: gl.tensor
     beta: gl.tensor
     activation: gl.tensor
-    PARTS: gl.constexpr
     ACTIVATE: gl.constexpr
+    SWAP: gl.constexpr  # the accumulator is D transposed: rows of the tensor-core tile are columns of D
+
+    @gluon.jit
+    def finish(self, acc, col):
+        """Bias and activation; `col` is D's first column here."""
+        if self.bias_ptr.to(gl.int64) != 0:
+            if self.SWAP:
+                cols = col + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
+                bias = gl.load(self.bias_ptr + cols, mask=cols < self.N, other=0.0).to(gl.float32)[:, None]
+            else:
+                cols = col + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
+                bias = gl.load(self.bias_ptr + cols, mask=cols < self.N, other=0.0).to(gl.float32)[None, :]
+            acc += bias
+        if self.ACTIVATE:
+            acc = activate(acc, self.activation)
+        return acc
+
+
+@gluon.jit
+def halves(x):
+    """The left and the right columns of x."""
+    return x.reshape(x.shape[0], 2, x.shape[1] // 2).permute(0, 2, 1).split()
+
+
+@gluon.aggregate
+class Output:
+    """Stores tiles through the copy engine, in PARTS parts by columns; C comes into the same buffer first."""
+
+    c_desc: tma.tensor_descriptor
+    d_desc: tma.tensor_descriptor
+    bufs: gl.shared_memory_descriptor  # one for each consumer
+    c_bars: gl.shared_memory_descriptor
+    epilogue: Epilogue
+    PARTS: gl.constexpr
+
+    @gluon.jit
+    def store_part(self, acc, CONSUMER: gl.constexpr, phase, row, col):
+        """One part, as wide as D's box. Returns the phase that C's barrier has next."""
+        buf = self.bufs.index(CONSUMER)
+        seen = buf
+        if self.epilogue.SWAP:
+            seen = buf.permute((1, 0))
+        bar = self.c_bars.index(CONSUMER)
+        acc = acc * self.epilogue.alpha
+        tma.store_wait(pendings=0)
+        if self.epilogue.beta != 0.0:
+            mbarrier.expect(bar, self.c_desc.nbytes_per_cta)
+            tma.async_load(self.c_desc, [row, col], bar, buf)
+            mbarrier.wait(bar, phase)
+            phase ^= 1
+            acc += self.epilogue.beta * seen.load(acc.type.layout).to(gl.float32)
+        acc = self.epilogue.finish(acc, col)
+        seen.store(acc.to(self.d_desc.dtype))
+        fence_async_shared()
+        tma.async_store(self.d_desc, [row, col], buf)
+        return phase
+
+    @gluon.jit
+    def store(self, acc, CONSUMER: gl.constexpr, phase, row, col):
+        if self.PARTS == 1:
+            phase = self.store_part(acc, CONSUMER, phase, row, col)
+        else:
+            half: gl.constexpr = acc.shape[1] // 2
+            left, right = halves(acc)
+            if self.PARTS == 2:
+                phase = self.store_part(left, CONSUMER, phase, row, col)
+                phase = self.store_part(right, CONSUMER, phase, row, col + half)
+            else:
+                quarter: gl.constexpr = half // 2
+                first, second = halves(left)
+                third, fourth = halves(right)
+                phase = self.store_part(first, CONSUMER, phase, row, col)
+                phase = self.store_part(second, CONSUMER, phase, row, col + quarter)
+                phase = self.store_part(third, CONSUMER, phase, row, col + half)
+                phase = self.store_part(fourth, CONSUMER, phase, row, col + half + quarter)
+        return phase
+
+    @gluon.jit
+    def drain(self):
+        tma.store_wait(pendings=0)
+
+
+@gluon.aggregate
+class MaskedOutput:
+    """Stores tiles from registers, element by element: for a C or D the copy engine cannot address."""
+
+    c_ptr: gl.tensor
+    d_ptr: gl.tensor
+    ldc: gl.tensor
+    ldd: gl.tensor
+    M: gl.tensor
+    epilogue: Epilogue
+
+    @gluon.jit
+    def store(self, acc, CONSUMER: gl.constexpr, phase, row, col):
+        rows = row + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
+        cols = col + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
+        inside = (rows[:, None] < self.M) & (cols[None, :] < self.epilogue.N)
+        acc = acc * self.epilogue.alpha
+        if self.epilogue.beta != 0.0:
+            c = gl.load(self.c_ptr + (rows.to(gl.int64)[:, None] * self.ldc + cols[None, :]), mask=inside, other=0.0)
+            acc += self.epilogue.beta * c.to(gl.float32)
+        acc = self.epilogue.finish(acc, col).to(self.d_ptr.dtype.element_ty)
+        gl.store(self.d_ptr + (rows.to(gl.int64)[:, None] * self.ldd + cols[None, :]), acc, mask=inside)
+        return phase
+
+    @gluon.jit
+    def drain(self):
+        pass
 
 
 @gluon.jit
@@ -124,55 +228,16 @@ def load_partition(shape, ring):
 
 
 @gluon.jit
-def store_part(out, acc, buf, bar, phase, row, col):
-    """Finish one part of a tile, as wide as D's box: alpha, C, bias, activation, store. Returns C's next phase."""
-    acc = acc * out.alpha
-    tma.store_wait(pendings=0)
-    if out.beta != 0.0:
-        mbarrier.expect(bar, out.c_desc.nbytes_per_cta)
-        tma.async_load(out.c_desc, [row, col], bar, buf)
-        mbarrier.wait(bar, phase)
-        phase ^= 1
-        acc += out.beta * buf.load(acc.type.layout).to(gl.float32)
-    if out.bias_ptr.to(gl.int64) != 0:
-        cols = col + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
-        bias = gl.load(out.bias_ptr + cols, mask=cols < out.N, other=0.0)
-        acc += bias.to(gl.float32)[None, :]
-    if out.ACTIVATE:
-        acc = activate(acc, out.activation)
-    buf.store(acc.to(out.d_desc.dtype))
-    fence_async_shared()
-    tma.async_store(out.d_desc, [row, col], buf)
-    return phase
-
-
-@gluon.jit
-def halves(x):
-    """The left and the right columns of x."""
-    return x.reshape(x.shape[0], 2, x.shape[1] // 2).permute(0, 2, 1).split()
-
-
-@gluon.jit
-def store_tile(out, acc, buf, bar, phase, row, col, PARTS: gl.constexpr):
-    """A tile in PARTS parts by columns, one after the other through one buffer."""
-    if PARTS == 1:
-        phase = store_part(out, acc, buf, bar, phase, row, col)
-    else:
-        half: gl.constexpr = acc.shape[1] // 2
-        left, right = halves(acc)
-        phase = store_tile(out, left, buf, bar, phase, row, col, PARTS // 2)
-        phase = store_tile(out, right, buf, bar, phase, row, col + half, PARTS // 2)
-    return phase
-
-
-@gluon.jit
 def consume(shape, ring, out, turns, FIRST: gl.constexpr, CONSUMERS: gl.constexpr, WARPS: gl.constexpr):
     """WARPS warps multiply and store every CONSUMERS-th tile of this program, beginning with tile FIRST."""
     K_BITS: gl.constexpr = 256  # of K, one instruction takes 32 bytes
+    SWAP: gl.constexpr = out.epilogue.SWAP
+    ROWS: gl.constexpr = shape.BLOCK_N if SWAP else shape.BLOCK_M
+    COLS: gl.constexpr = shape.BLOCK_M if SWAP else shape.BLOCK_N
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0],
         warps_per_cta=[WARPS, 1],
-        instr_shape=[16, shape.BLOCK_N, K_BITS // ring.a_desc.dtype.primitive_bitwidth],
+        instr_shape=[16, COLS, K_BITS // ring.a_desc.dtype.primitive_bitwidth],
     )
     steps = gl.cdiv(shape.K, shape.BLOCK_K)
     step = FIRST * steps
@@ -181,13 +246,16 @@ def consume(shape, ring, out, turns, FIRST: gl.constexpr, CONSUMERS: gl.constexp
     programs = gl.num_programs(0)
     for tile in range(gl.program_id(0) + FIRST * programs, shape.tiles(), CONSUMERS * programs):
         row, col = shape.place(tile)
-        acc = gl.zeros((shape.BLOCK_M, shape.BLOCK_N), gl.float32, layout)
+        acc = gl.zeros((ROWS, COLS), gl.float32, layout)
         if CONSUMERS == 2:
             mbarrier.wait(turns.index(FIRST), turn)
             turn ^= 1
         for i in range(steps):
             a, b = ring.operands(step)
-            acc = warpgroup_mma(a, b, acc, is_async=True, use_acc=i > 0)
+            if SWAP:
+                acc = warpgroup_mma(b.permute((1, 0)), a.permute((1, 0)), acc, is_async=True, use_acc=i > 0)
+            else:
+                acc = warpgroup_mma(a, b, acc, is_async=True, use_acc=i > 0)
             acc = warpgroup_mma_wait(1, deps=(acc,))
             ring.release(step + ring.STAGES - 1, i > 0)  # the one before this is done
             step += 1
@@ -196,8 +264,8 @@ def consume(shape, ring, out, turns, FIRST: gl.constexpr, CONSUMERS: gl.constexp
         acc = warpgroup_mma_wait(0, deps=(acc,))
         ring.release(step + ring.STAGES - 1)
         step += (CONSUMERS - 1) * steps
-        phase = store_tile(out, acc, out.bufs.index(FIRST), out.c_bars.index(FIRST), phase, row, col, out.PARTS)
-    tma.store_wait(pendings=0)
+        phase = out.store(acc, FIRST, phase, row, col)
+    out.drain()
 
 
 @gluon.jit
@@ -225,36 +293,25 @@ def barriers(COUNT: gl.constexpr):
 
 @gluon.jit
 def buffers(desc, COUNT: gl.constexpr):
-    return gl.allocate_shared_memory(desc.dtype, [COUNT] + desc.block_type.shape, desc.layout)  # noqa: RUF005  the compiler knows no unpacking
+    return gl.allocate_shared_memory(desc.dtype, [COUNT] + desc.block_type.shape, desc.layout)  # noqa: RUF005
 
 
 @gluon.jit
-def gemm_coop(
-    a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
-    STAGES: gl.constexpr, PARTS: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
-):  # fmt: skip
-    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M)
-    ring = Ring(
+def make_ring(a_desc, b_desc, STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr):
+    return Ring(
         a_desc, b_desc, buffers(a_desc, STAGES), buffers(b_desc, STAGES), barriers(STAGES), barriers(STAGES),
         STAGES, TRANS_A, TRANS_B,
     )  # fmt: skip
-    out = Output(c_desc, d_desc, buffers(d_desc, 1), barriers(1), bias_ptr, N, alpha, beta, activation, PARTS, ACTIVATE)
-    gl.warp_specialize([(only_consumer, (shape, ring, out, barriers(1))), (load_partition, (shape, ring))], [1], [24])
 
 
 @gluon.jit
-def gemm_pingpong(
-    a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
-    STAGES: gl.constexpr, PARTS: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
-):  # fmt: skip
-    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M)
-    ring = Ring(
-        a_desc, b_desc, buffers(a_desc, STAGES), buffers(b_desc, STAGES), barriers(STAGES), barriers(STAGES),
-        STAGES, TRANS_A, TRANS_B,
-    )  # fmt: skip
-    out = Output(c_desc, d_desc, buffers(d_desc, 2), barriers(2), bias_ptr, N, alpha, beta, activation, PARTS, ACTIVATE)
+def run_coop(shape, ring, out):
+    turns = barriers(1)  # not used: there is one consumer
+    gl.warp_specialize([(only_consumer, (shape, ring, out, turns)), (load_partition, (shape, ring))], [1], [24])
+
+
+@gluon.jit
+def run_pingpong(shape, ring, out):
     turns = barriers(2)
     gl.warp_specialize(
         [
@@ -265,3 +322,53 @@ def gemm_pingpong(
         [4, 1],
         [240, 24],
     )
+
+
+@gluon.jit
+def gemm_coop(
+    a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
+    STAGES: gl.constexpr, PARTS: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+):  # fmt: skip
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
+    out = Output(c_desc, d_desc, buffers(d_desc, 1), barriers(1), epilogue, PARTS)
+    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M)
+    run_coop(shape, make_ring(a_desc, b_desc, STAGES, TRANS_A, TRANS_B), out)
+
+
+@gluon.jit
+def gemm_pingpong(
+    a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
+    STAGES: gl.constexpr, PARTS: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+):  # fmt: skip
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
+    out = Output(c_desc, d_desc, buffers(d_desc, 2), barriers(2), epilogue, PARTS)
+    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M)
+    run_pingpong(shape, make_ring(a_desc, b_desc, STAGES, TRANS_A, TRANS_B), out)
+
+
+@gluon.jit
+def gemm_swap(
+    a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
+    STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+):  # fmt: skip
+    """gemm_pingpong with the operands' roles swapped: for few rows of A, which fill the narrow side, 8 at least."""
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, True)
+    out = Output(c_desc, d_desc, buffers(d_desc, 2), barriers(2), epilogue, 1)
+    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M)
+    run_pingpong(shape, make_ring(a_desc, b_desc, STAGES, TRANS_A, TRANS_B), out)
+
+
+@gluon.jit
+def gemm_masked(
+    a_desc, b_desc, c_ptr, d_ptr, bias_ptr, M, N, K, ldc, ldd, alpha, beta, activation,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
+    STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+):  # fmt: skip
+    """gemm_pingpong for a C or D of any alignment and leading dimension."""
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
+    out = MaskedOutput(c_ptr, d_ptr, ldc, ldd, M, epilogue)
+    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M)
+    run_pingpong(shape, make_ring(a_desc, b_desc, STAGES, TRANS_A, TRANS_B), out)

@@ -1,4 +1,4 @@
-"""The vocabulary: what a problem is, what a variant is, and what its kernel may be told. A leaf: stdlib only.
+"""The vocabulary: what a problem is, what a variant is, and what its kernel may be told. Stdlib only.
 
 `Problem` is the question (operation, dtypes, layout), `Config` the answer (tile, warps, stages); a `Variant` joins
 them with a kernel, a target and a guard. Names are computed here and used for the file, the C symbol, the manifest
@@ -7,6 +7,8 @@ and the test alike.
 
 import dataclasses
 from dataclasses import dataclass
+
+from kernels.model import Model, measured, rough
 
 OPS = ("gemm", "grouped_gemm", "grouped_mm")
 
@@ -25,7 +27,9 @@ LAYOUTS = ("nn", "nt", "tn", "tt")
 GUARDS = {
     "align16": "A, B, C and D start on 16 bytes; N, K (with a transposed A also M), leading dimensions and batch "
     "strides are multiples of 16 bytes of the input type",
-    "descriptor": "what align16 asks, and: A and B are read (K > 0 and alpha != 0), one product (batch = 1)",
+    "descriptor": "A, B, C and D start on 16 bytes and their leading dimensions are multiples of 16 bytes; A and B are "
+    "read (K > 0 and alpha != 0); one product (batch = 1)",
+    "descriptor_ab": "the same, of A and B alone",
     "linear": "no activation",
 }
 
@@ -147,7 +151,7 @@ class Config:
     def check(self) -> None:
         for field in ("block_m", "block_n", "block_k"):
             size = getattr(self, field)
-            require(size >= 16 and size & (size - 1) == 0, field, size, "a power of two of at least 16")
+            require(size >= 8 and size & (size - 1) == 0, field, size, "a power of two of at least 8")
         require(self.warps in (4, 8), "warps", self.warps, (4, 8))
         require(1 <= self.stages <= 8, "stages", self.stages, "1 to 8")
         require(self.ctas in (1, 2), "ctas", self.ctas, (1, 2))
@@ -173,10 +177,30 @@ class Variant:
     rate: int = 100  # modelled speed of one multiprocessor busy with this tile; 100 is the best row of a problem
 
     @property
+    def shape_name(self) -> str:
+        """Tile, pipeline and family: what its speed depends on beside the problem."""
+        return self.config.name + self.kernel.split(".")[-1].removeprefix(self.problem.op)
+
+    @property
     def name(self) -> str:
         guard = "".join(f"_{g}" for g in self.guard)
-        family = self.kernel.split(".")[-1].removeprefix(self.problem.op)
-        return f"{self.problem.name}__sm{self.target}__{self.config.name}{family}{guard}"
+        return f"{self.problem.name}__sm{self.target}__{self.shape_name}{guard}"
+
+    @property
+    def model_name(self) -> str:
+        """Its key among measured models: how the tile leaves (parts) follows from the output type."""
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, parts=1)).shape_name
+
+    @property
+    def tuned(self) -> bool:
+        """Whether its speed was measured: dense rows of a tuned target."""
+        return self.problem.op == "gemm" and self.model_name in measured(self.target)
+
+    @property
+    def model(self) -> Model:
+        if self.tuned:
+            return measured(self.target)[self.model_name]
+        return rough(self.config.block_m, self.config.block_n, self.config.block_k, self.rate)
 
     def check(self) -> None:
         """Raise SpecError, naming this row, when it cannot be built."""
@@ -233,7 +257,7 @@ class Variant:
 
     def divisible(self, name: str) -> bool:
         """Whether the guard promises that this pointer is a multiple of 16 bytes."""
-        return ("align16" in self.guard or "descriptor" in self.guard) and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr")
+        return "align16" in self.guard and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr")
 
     def to_dict(self) -> dict:
-        return {"name": self.name, **dataclasses.asdict(self)}
+        return {"name": self.name, **dataclasses.asdict(self), "model": dataclasses.asdict(self.model)}

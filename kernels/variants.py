@@ -46,21 +46,49 @@ def fast_rows(target: int):
     return sm90_rows() if target == 90 else ()
 
 
+# family, block_m, block_n, block_k, stages, parts: 16-bit inputs and output, the deepest ring that fits in 227 KiB.
+SM90_CONFIGS = (
+    ("coop", 128, 256, 64, 4, 2),
+    ("coop", 256, 128, 64, 4, 2),
+    ("pingpong", 128, 128, 64, 5, 1),
+    ("pingpong", 64, 128, 64, 8, 1),
+    ("pingpong", 64, 128, 128, 4, 1),
+    ("pingpong", 64, 64, 128, 6, 1),
+    ("pingpong", 64, 32, 128, 8, 1),
+    ("swap", 8, 64, 128, 8, 1),
+    ("swap", 16, 64, 128, 8, 1),
+    ("swap", 32, 64, 128, 8, 1),
+    ("swap", 32, 128, 128, 5, 1),
+    ("masked", 64, 128, 64, 8, 1),
+    ("masked", 64, 256, 64, 5, 1),
+)
+# Those that also come with an activation, whose code makes a large tile's epilogue several times longer.
+SM90_ACTIVATED = {("coop", 128, 256, 64), ("pingpong", 64, 128, 64), ("swap", 16, 64, 128), ("swap", 32, 64, 128)}
+
+
+def sm90_config(family: str, m: int, n: int, k: int, stages: int, parts: int, d: str) -> Config:
+    """A wide tile of float32 leaves in twice the parts, so that its buffer is no larger."""
+    if d == "f32" and family in ("coop", "pingpong") and n >= 64:
+        parts *= 2
+    return Config(m, n, k, 8 if family == "coop" else 4, stages, parts=parts, persistent=True)
+
+
 def sm90_rows():
-    """The fast set for Hopper: candidates while it is being tuned."""
-    for a, d, precision in TYPES_16BIT[2:3]:
+    """The fast set for Hopper: dense, 16-bit inputs."""
+    for a, d, precision in TYPES_16BIT:
         for layout in LAYOUTS:
             problem = Problem("gemm", a, d, precision, layout)
-            for kernel, m, n, k, stages, parts in (
-                ("gemm_pingpong", 128, 128, 64, 5, 1),
-                ("gemm_pingpong", 64, 256, 64, 4, 1),
-                ("gemm_pingpong", 64, 128, 64, 8, 1),
-                ("gemm_coop", 128, 256, 64, 4, 2),
-                ("gemm_coop", 256, 128, 64, 4, 2),
-            ):
-                warps = 8 if kernel == "gemm_coop" else 4
-                config = Config(m, n, k, warps, stages, parts=parts, persistent=True)
-                yield Variant(problem, config, f"gemm_sm90.{kernel}", 90, ("descriptor", "linear"), rate=150)
+            for family, m, n, k, stages, parts in SM90_CONFIGS:
+                if family == "swap" and layout[0] == "t":
+                    continue  # a narrow tile of a transposed A is no operand of the tensor cores
+                if family == "swap" and n == 128 and d == "f32":
+                    continue  # its buffers would pass 227 KiB
+                config = sm90_config(family, m, n, k, stages, parts, d)
+                kernel = f"gemm_sm90.gemm_{family}"
+                guard = "descriptor_ab" if family == "masked" else "descriptor"
+                yield Variant(problem, config, kernel, 90, (guard, "linear"))
+                if (family, m, n, k) in SM90_ACTIVATED:
+                    yield Variant(problem, config, kernel, 90, (guard,))
 
 
 def variants(targets=DEFAULT_TARGETS) -> list[Variant]:

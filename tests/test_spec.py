@@ -53,7 +53,7 @@ def test_default_targets_are_those_of_the_readme():
         ("problem", {"a": "f32", "d": "f32"}, ["precision = 'exact'", "tf32x3"]),
         ("problem", {"layout": "xn"}, ["layout = 'xn'", "nt"]),
         ("config", {"block_m": 96}, ["block_m = 96", "power of two"]),
-        ("config", {"block_k": 8}, ["block_k = 8", "at least 16"]),
+        ("config", {"block_k": 4}, ["block_k = 4", "at least 8"]),
         ("config", {"warps": 3}, ["warps = 3", "(4, 8)"]),
         ("config", {"stages": 0}, ["stages = 0", "1 to 8"]),
         ("config", {"ctas": 3}, ["ctas = 3", "(1, 2)"]),

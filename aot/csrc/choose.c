@@ -60,20 +60,39 @@ static void bucket_of(const struct problem *p, const struct target *target, int 
 
 /* Guard bits of the row that the problem does not meet. */
 static unsigned refused(const struct row *row, const struct problem *p) {
-  unsigned missing = 0;
-  if (!p->aligned) missing |= GUARD_ALIGN16 | GUARD_DESCRIPTOR;
-  if (!p->single) missing |= GUARD_DESCRIPTOR;
-  if (p->activation != LIBGEMM_ACTIVATION_NONE) missing |= GUARD_LINEAR;
-  return row->guard & missing;
+  unsigned met = p->met;
+  if (p->activation == LIBGEMM_ACTIVATION_NONE) met |= GUARD_LINEAR;
+  return row->guard & ~met;
 }
 
-/* Modelled time: waves of tiles over the multiprocessors, times a tile's area over the row's rate. K is common to all.
- * Replaced by measurements where a target has been tuned. */
+/* What each guard asks, for a refusal's sentence. */
+static const struct {
+  enum guard guard;
+  const char *words;
+} demands[] = {
+    {GUARD_ALIGN16, "16-byte aligned pointers, leading dimensions and extents"},
+    {GUARD_DESCRIPTOR,
+     "A, B, C and D with 16-byte aligned pointers and leading dimensions, k > 0, alpha != 0, batch = 1"},
+    {GUARD_DESCRIPTOR_AB, "A and B with 16-byte aligned pointers and leading dimensions, k > 0, alpha != 0, batch = 1"},
+    {GUARD_LINEAR, "no activation"},
+};
+
+/* The fourth power of the modelled time (its order is all that is needed), by the formula of kernels/model.py. */
 static double cost(const struct row *row, const struct problem *p, int multiprocessors) {
+  const struct model *m = &row->model;
   double tiles = (double)ceil_div(p->rows, row->block_m) * (double)ceil_div(p->n, row->block_n) * (double)p->count;
-  double waves = tiles / multiprocessors;
-  if (waves < 1e6) waves = (double)ceil_div((int64_t)tiles, multiprocessors);
-  return waves * row->block_m * row->block_n / row->rate;
+  double most = 1e15; /* more tiles than that differ by nothing, and would not fit the division */
+  double turns = (double)ceil_div((int64_t)(tiles < most ? tiles : most), multiprocessors);
+  double steps = (double)ceil_div(p->k, row->block_k);
+  double products = (double)p->count, a_bytes = p->a_type == LIBGEMM_F32 ? 4 : 2,
+         d_bytes = p->d_type == LIBGEMM_F32 ? 4 : 2;
+  double bytes = products * (a_bytes * ((double)p->rows * (double)p->k + (double)p->n * (double)p->k) +
+                             d_bytes * (double)p->rows * (double)p->n);
+  double compute =
+      m->fixed_ns + steps * m->step_ns + m->tile_ns + (turns - 1) * (steps * m->next_step_ns + m->next_tile_ns);
+  double memory = m->fixed_ns + bytes * m->byte_ps * 1e-3;
+  compute *= compute, memory *= memory;
+  return compute * compute + memory * memory;
 }
 
 static libgemm_status pinned(const struct problem *p, const struct target *target, const struct row **out) {
@@ -81,14 +100,9 @@ static libgemm_status pinned(const struct problem *p, const struct target *targe
   bucket_of(p, target, &first, &end);
   for (int i = first; i < end; i++) {
     if (strcmp(rows[i].name, p->variant) != 0) continue;
-    if (refused(&rows[i], p) & GUARD_DESCRIPTOR)
-      return fail(LIBGEMM_UNSUPPORTED, "variant %s needs 16-byte aligned operands, k > 0, alpha != 0 and batch = 1",
-                  p->variant);
-    if (refused(&rows[i], p) & GUARD_ALIGN16)
-      return fail(LIBGEMM_UNSUPPORTED, "variant %s needs 16-byte aligned pointers, leading dimensions and extents",
-                  p->variant);
-    if (refused(&rows[i], p) & GUARD_LINEAR)
-      return fail(LIBGEMM_UNSUPPORTED, "variant %s applies no activation; activation = %d", p->variant, p->activation);
+    for (size_t j = 0; j < sizeof demands / sizeof *demands; j++)
+      if (refused(&rows[i], p) & demands[j].guard)
+        return fail(LIBGEMM_UNSUPPORTED, "variant %s needs %s", p->variant, demands[j].words);
     *out = &rows[i];
     return LIBGEMM_OK;
   }
@@ -130,14 +144,17 @@ libgemm_status describe(const struct problem *p, const struct target *target, co
   int first, end, unaligned = 0, activated = 0;
   bucket_of(p, target, &first, &end);
   for (int i = first; i < end; i++) {
-    unaligned += (refused(&rows[i], p) & (GUARD_ALIGN16 | GUARD_DESCRIPTOR)) != 0;
+    unaligned += (refused(&rows[i], p) & ~(unsigned)GUARD_LINEAR) != 0;
     activated += (refused(&rows[i], p) & GUARD_LINEAR) != 0;
   }
   int used = snprintf(choice->reason, sizeof choice->reason, "%s of %d rows for this operation, types and layout",
-                      p->variant ? "pinned by name, one" : "untuned: least modelled time", end - first);
+                      p->variant   ? "pinned by name, one"
+                      : row->tuned ? "tuned: least time by a measured model"
+                                   : "untuned: least modelled time",
+                      end - first);
   if (unaligned && used > 0 && used < (int)sizeof choice->reason)
     used += snprintf(choice->reason + used, sizeof choice->reason - (size_t)used,
-                     "; %d faster rows need 16-byte aligned pointers, leading dimensions and extents", unaligned);
+                     "; %d faster rows need aligned operands that are read, in one product", unaligned);
   if (activated && used > 0 && used < (int)sizeof choice->reason)
     snprintf(choice->reason + used, sizeof choice->reason - (size_t)used, "; %d rows apply no activation", activated);
   return LIBGEMM_OK;

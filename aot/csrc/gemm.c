@@ -75,6 +75,19 @@ static bool is_aligned(const libgemm_gemm_args *a) {
   return pointers % 16 == 0 && (strides & (step - 1)) == 0;
 }
 
+/* Guard bits of memory that these operands meet. The copy engine asks less than GUARD_ALIGN16: extents may be odd. */
+static unsigned guards_met(const libgemm_gemm_args *a) {
+  int a_bytes = a->a_type == LIBGEMM_F32 ? 4 : 2, d_bytes = a->d_type == LIBGEMM_F32 ? 4 : 2;
+  unsigned met = is_aligned(a) ? GUARD_ALIGN16 : 0;
+  if (!reads_ab(a) || a->batch != 1) return met;
+  uint64_t ab = (uint64_t)a->a | (uint64_t)a->b | (uint64_t)((a->lda | a->ldb) * a_bytes);
+  uint64_t cd = (uint64_t)a->d | (uint64_t)(a->ldd * d_bytes);
+  if (reads_c(a)) cd |= (uint64_t)a->c | (uint64_t)(a->ldc * d_bytes);
+  if (ab % 16 == 0) met |= GUARD_DESCRIPTOR_AB;
+  if ((ab | cd) % 16 == 0) met |= GUARD_DESCRIPTOR;
+  return met;
+}
+
 static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct device *device) {
   if (reads_ab(a)) {
     TRY(check_pointer("a", (CUdeviceptr)a->a, device));
@@ -133,8 +146,7 @@ libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
   bool entered;
   TRY(check_args(args, &a, &problem));
   if (is_empty(&a)) return LIBGEMM_OK;
-  problem.aligned = is_aligned(&a);
-  problem.single = reads_ab(&a) && a.batch == 1;
+  problem.met = guards_met(&a);
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
   TRY(check_pointers(&a, device));
@@ -160,8 +172,7 @@ libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t targe
   const struct row *row = NULL;
   int multiprocessors;
   TRY(check_args(args, &a, &problem));
-  problem.aligned = is_aligned(&a);
-  problem.single = reads_ab(&a) && a.batch == 1;
+  problem.met = guards_met(&a);
   TRY(explain_target(target, &found, &multiprocessors));
   if (!is_empty(&a)) TRY(choose(&problem, found, multiprocessors, &row));
   return describe(&problem, found, row, choice);

@@ -161,7 +161,7 @@ libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
     libgemm_gemm_args dense = as_gemm(&a);
     return libgemm_gemm(&dense);
   }
-  problem.aligned = is_aligned(&a);
+  problem.met = is_aligned(&a) ? GUARD_ALIGN16 : 0;
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
   TRY(check_pointers(&a, device));
@@ -191,7 +191,7 @@ libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, i
     libgemm_gemm_args dense = as_gemm(&a);
     return libgemm_gemm_explain(&dense, target, choice);
   }
-  problem.aligned = is_aligned(&a);
+  problem.met = is_aligned(&a) ? GUARD_ALIGN16 : 0;
   TRY(explain_target(target, &found, &multiprocessors));
   if (!is_empty(&a)) TRY(choose(&problem, found, multiprocessors, &row));
   return describe(&problem, found, row, choice);

@@ -27,27 +27,29 @@ libgemm_status libgemm_variant_get(int32_t index, libgemm_variant_info *info) {
   static const char *const ops[OP_COUNT] = {"gemm", "grouped_gemm", "grouped_mm"};
   TRY(check_query(info ? &info->size : NULL, sizeof *info, index, row_count));
   const struct row *row = &rows[index];
-  *info = (libgemm_variant_info){.size = info->size,
-                                 .name = row->name,
-                                 .op = ops[row->op],
-                                 .sha256 = row->sha256,
-                                 .target = row->target,
-                                 .a_type = row->a_type,
-                                 .d_type = row->d_type,
-                                 .precision = row->precision,
-                                 .trans_a = row->trans_a,
-                                 .trans_b = row->trans_b,
-                                 .block_m = row->block_m,
-                                 .block_n = row->block_n,
-                                 .block_k = row->block_k,
-                                 .warps = row->warps,
-                                 .ctas = row->ctas,
-                                 .registers = row->registers,
-                                 .shared_bytes = row->shared_bytes,
-                                 .local_bytes = row->local_bytes,
-                                 .cubin_bytes = row->cubin_bytes,
-                                 .align16 = (row->guard & GUARD_ALIGN16) != 0,
-                                 .linear = (row->guard & GUARD_LINEAR) != 0};
+  *info =
+      (libgemm_variant_info){.size = info->size,
+                             .name = row->name,
+                             .op = ops[row->op],
+                             .sha256 = row->sha256,
+                             .target = row->target,
+                             .a_type = row->a_type,
+                             .d_type = row->d_type,
+                             .precision = row->precision,
+                             .trans_a = row->trans_a,
+                             .trans_b = row->trans_b,
+                             .block_m = row->block_m,
+                             .block_n = row->block_n,
+                             .block_k = row->block_k,
+                             .warps = row->warps,
+                             .ctas = row->ctas,
+                             .registers = row->registers,
+                             .shared_bytes = row->shared_bytes,
+                             .local_bytes = row->local_bytes,
+                             .cubin_bytes = row->cubin_bytes,
+                             .align16 = (row->guard & (GUARD_ALIGN16 | GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB)) != 0,
+                             .single = (row->guard & (GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB)) != 0,
+                             .linear = (row->guard & GUARD_LINEAR) != 0};
   return LIBGEMM_OK;
 }
 

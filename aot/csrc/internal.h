@@ -32,7 +32,7 @@ libgemm_status fail(libgemm_status status, const char *format, ...) __attribute_
 /* ---- Kernels ---- */
 
 enum op { OP_GEMM, OP_GROUPED_GEMM, OP_GROUPED_MM, OP_COUNT };
-enum guard { GUARD_ALIGN16 = 1, GUARD_LINEAR = 2, GUARD_DESCRIPTOR = 4 };
+enum guard { GUARD_ALIGN16 = 1, GUARD_LINEAR = 2, GUARD_DESCRIPTOR = 4, GUARD_DESCRIPTOR_AB = 8 };
 enum { LAYOUT_COUNT = 4, TYPE_LIMIT = 4 };
 
 /* A tensor descriptor argument as Triton passes it; kernels read the map alone, so sizes and strides stay 0. */
@@ -71,6 +71,11 @@ struct box {
 };
 enum { TENSOR_COUNT = 4 }; /* A, B, C, D */
 
+/* How long a row takes on a problem: kernels/model.py has the formula. */
+struct model {
+  float fixed_ns, step_ns, tile_ns, next_step_ns, next_tile_ns, byte_ps;
+};
+
 /* One variant: written by aot/templates/table.c.j2, best first within its bucket. */
 struct row {
   const char *name, *entry, *sha256;
@@ -80,9 +85,10 @@ struct row {
   uint8_t guard; /* enum guard bits */
   uint8_t warps, ctas;
   int16_t block_m, block_n, block_k;
-  int16_t rate; /* modelled speed of one busy multiprocessor on this tile, 100 = the best row of its kind */
   int16_t registers;
   uint32_t shared_bytes, local_bytes;
+  uint8_t tuned; /* its model was measured */
+  struct model model;
   uint8_t persistent; /* blocks take many tiles: no more are launched than fit on the device */
   struct box boxes[TENSOR_COUNT];
   uint32_t chunk, offset, cubin_bytes; /* where its cubin stands in the unpacked chunk */
@@ -167,8 +173,7 @@ struct problem {
   int64_t m, n, k;
   int64_t count; /* products (batch), or groups */
   int64_t rows;  /* expected rows of one product */
-  bool aligned;  /* what GUARD_ALIGN16 asks */
-  bool single;   /* what GUARD_DESCRIPTOR asks beyond that */
+  unsigned met;  /* guard bits whose conditions on memory the operands meet */
   const char *variant;
 };
 

@@ -255,7 +255,9 @@ typedef struct libgemm_variant_info {
   int32_t a_type, d_type, precision, trans_a, trans_b;
   int32_t block_m, block_n, block_k, warps, ctas, registers;
   uint32_t shared_bytes, local_bytes, cubin_bytes;
-  int32_t align16, linear; /* guards: 1 when operands must be 16-byte aligned / no activation is applied */
+  int32_t align16; /* 1: operands must start on 16 bytes, with leading dimensions that are multiples of that */
+  int32_t linear;  /* 1: no activation is applied */
+  int32_t single;  /* 1: A and B must be read (k > 0, alpha != 0), in one product (batch = 1) */
 } libgemm_variant_info;
 
 int32_t libgemm_variant_count(void);

@@ -36,6 +36,7 @@ class Variant:
     cubin_bytes: int
     align16: bool  # operands must be 16-byte aligned
     linear: bool  # takes no activation
+    single: bool  # A and B must be read, in one product
     sha256: str
 
 
@@ -43,7 +44,7 @@ def variant_at(index: int) -> Variant:
     s = get_struct("libgemm_variant_info", index, lib.libgemm_variant_get)
     plain = {f: getattr(s, f) for f in Variant.__dataclass_fields__ if f != "index"}
     plain.update({f: text(plain[f]) for f in ("name", "op", "sha256")})
-    plain.update({f: bool(plain[f]) for f in ("trans_a", "trans_b", "align16", "linear")})
+    plain.update({f: bool(plain[f]) for f in ("trans_a", "trans_b", "align16", "linear", "single")})
     plain.update(a_type=DTYPE_NAMES[s.a_type], d_type=DTYPE_NAMES[s.d_type], precision=PRECISION_NAMES[s.precision])
     return Variant(index=index, **plain)
 

@@ -1,0 +1,42 @@
+"""How long a variant takes on a problem, as six numbers: measured ones from tuned/<target>.json, else rough ones.
+
+A multiprocessor that works through T tiles of S steps in K needs, and memory needs for all bytes read and written once,
+
+    compute = fixed + S * step + tile + (T - 1) * (S * next_step + next_tile)
+    memory  = fixed + bytes * byte
+    time    = (compute^4 + memory^4)^(1/4)
+
+which the C side (choose.c) evaluates; a variant is as good as its time. Stdlib only.
+"""
+
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+TUNED = Path(__file__).parent / "tuned"
+
+
+@dataclass(frozen=True)
+class Model:
+    fixed_ns: float  # launch, first loads, last store
+    step_ns: float  # one step in K of the first tile
+    tile_ns: float  # its epilogue
+    next_step_ns: float  # of each further tile, whose loads and epilogue overlap
+    next_tile_ns: float
+    byte_ps: float  # time of one byte of A, B, C and D
+
+
+def rough(block_m: int, block_n: int, block_k: int, rate: int) -> Model:
+    """For rows nobody has measured: work over a rate, 100 being the best row of a problem."""
+    step = block_m * block_n * block_k * 0.05 / rate
+    return Model(3000.0, step, 500.0, step, 500.0, 0.3)
+
+
+@functools.cache
+def measured(target: int) -> dict[str, Model]:
+    """Models by tile and family name, such as "128x256x64_w8_s4_p2_coop"; empty for a target not tuned."""
+    path = TUNED / f"sm{target}.json"
+    if not path.is_file():
+        return {}
+    return {name: Model(**numbers) for name, numbers in json.loads(path.read_text())["models"].items()}

@@ -31,10 +31,20 @@ class Shape:
     BLOCK_N: gl.constexpr
     BLOCK_K: gl.constexpr
     GROUP_M: gl.constexpr
+    splits: gl.tensor  # K of a tile is shared by this many pieces of work; 1 but in gemm_split and gemm_swap_split
 
     @gluon.jit
-    def tiles(self):
-        return gl.cdiv(self.M, self.BLOCK_M) * gl.cdiv(self.N, self.BLOCK_N)
+    def work(self):
+        """Pieces of work in all; piece p is split p % splits of tile p / splits."""
+        return gl.cdiv(self.M, self.BLOCK_M) * gl.cdiv(self.N, self.BLOCK_N) * self.splits
+
+    @gluon.jit
+    def steps(self, piece):
+        """First step in K of a piece, and how many it has (at least one: the host sees to it)."""
+        total = gl.cdiv(self.K, self.BLOCK_K)
+        each = gl.cdiv(total, self.splits)
+        first = piece % self.splits * each
+        return first, min(each, total - first)
 
     @gluon.jit
     def place(self, tile):
@@ -163,7 +173,11 @@ class Output:
         return phase
 
     @gluon.jit
-    def store(self, acc, CONSUMER: gl.constexpr, phase, row, col):
+    def begin(self, piece):
+        pass
+
+    @gluon.jit
+    def store(self, acc, CONSUMER: gl.constexpr, phase, row, col, piece):
         if self.PARTS == 1:
             phase = self.store_part(acc, CONSUMER, phase, row, col)
         else:
@@ -199,7 +213,11 @@ class MaskedOutput:
     epilogue: Epilogue
 
     @gluon.jit
-    def store(self, acc, CONSUMER: gl.constexpr, phase, row, col):
+    def begin(self, piece):
+        pass
+
+    @gluon.jit
+    def store(self, acc, CONSUMER: gl.constexpr, phase, row, col, piece):
         rows = row + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
         cols = col + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
         inside = (rows[:, None] < self.M) & (cols[None, :] < self.epilogue.N)
@@ -216,20 +234,74 @@ class MaskedOutput:
         pass
 
 
+@gluon.aggregate
+class SplitOutput:
+    """Pieces of one tile meet in the workspace: the last to arrive adds all of them, in order, and stores the tile.
+
+    `slots` has one int64 for each tile, of any content: nonce << 8 | arrivals while a tile's pieces arrive, where the
+    nonce is this launch's own, and 0 afterwards, so that a replay of the launch starts anew.
+    """
+
+    out: Output
+    epilogue: Epilogue
+    partials: gl.tensor  # float32, [tile][split][rows][cols]
+    slots: gl.tensor
+    nonce: gl.tensor
+    splits: gl.tensor
+
+    @gluon.jit
+    def begin(self, piece):
+        """Make the tile's slot this launch's own, off the critical path: whoever comes first does it."""
+        slot = self.slots + piece // self.splits
+        fresh = self.nonce << 8
+        seen = gl.atomic_cas(slot, gl.to_tensor(0).to(gl.int64), fresh, sem="relaxed")
+        if (seen != 0) & (seen >> 8 != self.nonce):
+            gl.atomic_cas(slot, seen, fresh, sem="relaxed")
+
+    @gluon.jit
+    def store(self, acc, CONSUMER: gl.constexpr, phase, row, col, piece):
+        layout: gl.constexpr = acc.type.layout
+        rows = gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))
+        cols = gl.arange(0, acc.shape[1], gl.SliceLayout(0, layout))
+        inside = rows[:, None] * acc.shape[1] + cols[None, :]
+        size: gl.constexpr = acc.shape[0] * acc.shape[1]
+        tile = piece // self.splits
+        gl.store(self.partials + piece.to(gl.int64) * size + inside, acc)
+        gl.barrier()  # every warp's part is written before the arrival is told
+        before = gl.atomic_add(self.slots + tile, gl.to_tensor(1).to(gl.int64), sem="acq_rel")
+        if (before & 255) + 1 == self.splits:
+            total = gl.zeros_like(acc)
+            first = self.partials + (tile * self.splits).to(gl.int64) * size
+            # Several loads in flight, as many as registers hold: one at a time would wait for L2 at each.
+            DEPTH: gl.constexpr = 16 if size <= 1024 else 16384 // size
+            for i in range(0, self.splits, DEPTH):
+                for j in gl.static_range(DEPTH):
+                    here = (i + j < self.splits) & (rows[:, None] >= 0)
+                    total += gl.load(first + (i + j) * size + inside, mask=here, other=0.0, cache_modifier=".cg")
+            phase = self.out.store(total, CONSUMER, phase, row, col, piece)
+            gl.atomic_xchg(self.slots + tile, gl.to_tensor(0).to(gl.int64), sem="relaxed")
+        return phase
+
+    @gluon.jit
+    def drain(self):
+        self.out.drain()
+
+
 @gluon.jit
 def load_partition(shape, ring):
     """One warp: brings every tile's A and B through the ring."""
     step = 0
-    for tile in range(gl.program_id(0), shape.tiles(), gl.num_programs(0)):
-        row, col = shape.place(tile)
-        for k in range(0, shape.K, shape.BLOCK_K):
-            ring.load(step, row, col, k)
+    for piece in range(gl.program_id(0), shape.work(), gl.num_programs(0)):
+        row, col = shape.place(piece // shape.splits)
+        first, count = shape.steps(piece)
+        for i in range(first, first + count):
+            ring.load(step, row, col, i * shape.BLOCK_K)
             step += 1
 
 
 @gluon.jit
 def consume(shape, ring, out, turns, FIRST: gl.constexpr, CONSUMERS: gl.constexpr, WARPS: gl.constexpr):
-    """WARPS warps multiply and store every CONSUMERS-th tile of this program, beginning with tile FIRST."""
+    """WARPS warps multiply and store every CONSUMERS-th piece of this program, beginning with piece FIRST."""
     K_BITS: gl.constexpr = 256  # of K, one instruction takes 32 bytes
     SWAP: gl.constexpr = out.epilogue.SWAP
     ROWS: gl.constexpr = shape.BLOCK_N if SWAP else shape.BLOCK_M
@@ -239,18 +311,21 @@ def consume(shape, ring, out, turns, FIRST: gl.constexpr, CONSUMERS: gl.constexp
         warps_per_cta=[WARPS, 1],
         instr_shape=[16, COLS, K_BITS // ring.a_desc.dtype.primitive_bitwidth],
     )
-    steps = gl.cdiv(shape.K, shape.BLOCK_K)
-    step = FIRST * steps
+    programs = gl.num_programs(0)
+    step = 0
+    if FIRST == 1:
+        _, step = shape.steps(gl.program_id(0))  # those of the other consumer's first piece
     phase = 0
     turn = 1 - FIRST  # the first consumer need not wait for its first turn
-    programs = gl.num_programs(0)
-    for tile in range(gl.program_id(0) + FIRST * programs, shape.tiles(), CONSUMERS * programs):
-        row, col = shape.place(tile)
+    for piece in range(gl.program_id(0) + FIRST * programs, shape.work(), CONSUMERS * programs):
+        row, col = shape.place(piece // shape.splits)
+        _, count = shape.steps(piece)
+        out.begin(piece)
         acc = gl.zeros((ROWS, COLS), gl.float32, layout)
         if CONSUMERS == 2:
             mbarrier.wait(turns.index(FIRST), turn)
             turn ^= 1
-        for i in range(steps):
+        for i in range(count):
             a, b = ring.operands(step)
             if SWAP:
                 acc = warpgroup_mma(b.permute((1, 0)), a.permute((1, 0)), acc, is_async=True, use_acc=i > 0)
@@ -263,8 +338,10 @@ def consume(shape, ring, out, turns, FIRST: gl.constexpr, CONSUMERS: gl.constexp
             mbarrier.arrive(turns.index(1 - FIRST), count=1)
         acc = warpgroup_mma_wait(0, deps=(acc,))
         ring.release(step + ring.STAGES - 1)
-        step += (CONSUMERS - 1) * steps
-        phase = out.store(acc, FIRST, phase, row, col)
+        if CONSUMERS == 2:
+            _, others = shape.steps(piece + programs)
+            step += others
+        phase = out.store(acc, FIRST, phase, row, col, piece)
     out.drain()
 
 
@@ -332,7 +409,7 @@ def gemm_coop(
 ):  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
     out = Output(c_desc, d_desc, buffers(d_desc, 1), barriers(1), epilogue, PARTS)
-    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M)
+    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, gl.to_tensor(1))
     run_coop(shape, make_ring(a_desc, b_desc, STAGES, TRANS_A, TRANS_B), out)
 
 
@@ -344,7 +421,7 @@ def gemm_pingpong(
 ):  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
     out = Output(c_desc, d_desc, buffers(d_desc, 2), barriers(2), epilogue, PARTS)
-    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M)
+    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, gl.to_tensor(1))
     run_pingpong(shape, make_ring(a_desc, b_desc, STAGES, TRANS_A, TRANS_B), out)
 
 
@@ -357,7 +434,7 @@ def gemm_swap(
     """gemm_pingpong with the operands' roles swapped: for few rows of A, which fill the narrow side, 8 at least."""
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, True)
     out = Output(c_desc, d_desc, buffers(d_desc, 2), barriers(2), epilogue, 1)
-    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M)
+    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, gl.to_tensor(1))
     run_pingpong(shape, make_ring(a_desc, b_desc, STAGES, TRANS_A, TRANS_B), out)
 
 
@@ -370,5 +447,33 @@ def gemm_masked(
     """gemm_pingpong for a C or D of any alignment and leading dimension."""
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
     out = MaskedOutput(c_ptr, d_ptr, ldc, ldd, M, epilogue)
-    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M)
+    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, gl.to_tensor(1))
     run_pingpong(shape, make_ring(a_desc, b_desc, STAGES, TRANS_A, TRANS_B), out)
+
+
+@gluon.jit
+def gemm_split(
+    a_desc, b_desc, c_desc, d_desc, bias_ptr, partials, slots, nonce, splits, M, N, K, alpha, beta, activation,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
+    STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+):  # fmt: skip
+    """gemm_pingpong with K shared by `splits` blocks a tile: for fewer tiles than multiprocessors."""
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
+    out = Output(c_desc, d_desc, buffers(d_desc, 2), barriers(2), epilogue, 1)
+    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, splits)
+    ring = make_ring(a_desc, b_desc, STAGES, TRANS_A, TRANS_B)
+    run_pingpong(shape, ring, SplitOutput(out, epilogue, partials, slots, nonce, splits))
+
+
+@gluon.jit
+def gemm_swap_split(
+    a_desc, b_desc, c_desc, d_desc, bias_ptr, partials, slots, nonce, splits, M, N, K, alpha, beta, activation,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
+    STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+):  # fmt: skip
+    """gemm_swap with K shared by `splits` blocks a tile."""
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, True)
+    out = Output(c_desc, d_desc, buffers(d_desc, 2), barriers(2), epilogue, 1)
+    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, splits)
+    ring = make_ring(a_desc, b_desc, STAGES, TRANS_A, TRANS_B)
+    run_pingpong(shape, ring, SplitOutput(out, epilogue, partials, slots, nonce, splits))

@@ -3,6 +3,7 @@
 A multiprocessor that works through T tiles of S steps in K needs, and memory needs for all bytes read and written once,
 
     compute = fixed + S * step + tile + (T - 1) * (S * next_step + next_tile)
+              (where K is split P ways, S is a piece's steps, and arrive + P * piece comes on top)
     memory  = fixed + bytes * byte
     time    = (compute^4 + memory^4)^(1/4)
 
@@ -25,6 +26,8 @@ class Model:
     next_step_ns: float  # of each further tile, whose loads and epilogue overlap
     next_tile_ns: float
     byte_ps: float  # time of one byte of A, B, C and D
+    arrive_ns: float = 0.0  # where K is split: to tell the arrival, and to wait for the last
+    piece_ns: float = 0.0  # and to add one piece
 
 
 def rough(block_m: int, block_n: int, block_k: int, rate: int) -> Model:

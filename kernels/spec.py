@@ -31,6 +31,7 @@ GUARDS = {
     "read (K > 0 and alpha != 0); one product (batch = 1)",
     "descriptor_ab": "the same, of A and B alone",
     "linear": "no activation",
+    "workspace": "fewer tiles than half the multiprocessors, and a workspace for the parts of each",
 }
 
 
@@ -96,6 +97,10 @@ ARGUMENTS = {
     "group_ldb": "*i64",
     "group_ldc": "*i64",
     "group_ldd": "*i64",
+    "partials": "*fp32",
+    "slots": "*i64",
+    "nonce": "i64",
+    "splits": "i32",
     "offs_ptr": "*i32",
     "offs_wide": "i32",
 }

@@ -59,6 +59,11 @@ SM90_CONFIGS = (
     ("swap", 16, 64, 128, 8, 1),
     ("swap", 32, 64, 128, 8, 1),
     ("swap", 32, 128, 128, 5, 1),
+    ("split", 64, 64, 128, 6, 1),
+    ("split", 64, 32, 128, 8, 1),
+    ("swap_split", 8, 64, 128, 8, 1),
+    ("swap_split", 16, 64, 128, 8, 1),
+    ("swap_split", 32, 64, 128, 8, 1),
     ("masked", 64, 128, 64, 8, 1),
     ("masked", 64, 256, 64, 5, 1),
 )
@@ -79,13 +84,16 @@ def sm90_rows():
         for layout in LAYOUTS:
             problem = Problem("gemm", a, d, precision, layout)
             for family, m, n, k, stages, parts in SM90_CONFIGS:
-                if family == "swap" and layout[0] == "t":
+                if family in ("swap", "swap_split") and layout[0] == "t":
                     continue  # a narrow tile of a transposed A is no operand of the tensor cores
                 if family == "swap" and n == 128 and d == "f32":
                     continue  # its buffers would pass 227 KiB
                 config = sm90_config(family, m, n, k, stages, parts, d)
                 kernel = f"gemm_sm90.gemm_{family}"
                 guard = "descriptor_ab" if family == "masked" else "descriptor"
+                if family in ("split", "swap_split"):
+                    yield Variant(problem, config, kernel, 90, (guard, "workspace"))
+                    continue
                 yield Variant(problem, config, kernel, 90, (guard, "linear"))
                 if (family, m, n, k) in SM90_ACTIVATED:
                     yield Variant(problem, config, kernel, 90, (guard,))

@@ -58,10 +58,64 @@ static void bucket_of(const struct problem *p, const struct target *target, int 
   *end = target->buckets[bucket + 1];
 }
 
+static int64_t tile_count(const struct row *row, const struct problem *p) {
+  return ceil_div(p->rows, row->block_m) * ceil_div(p->n, row->block_n);
+}
+
+/* The fourth power of the modelled time (its order is all that is needed), by the formula of kernels/model.py. */
+static double cost_split(const struct row *row, const struct problem *p, int splits) {
+  const struct model *m = &row->model;
+  double tiles = (double)ceil_div(p->rows, row->block_m) * (double)ceil_div(p->n, row->block_n) * (double)p->count;
+  double most = 1e15; /* more tiles than that differ by nothing, and would not fit the division */
+  double turns = (double)ceil_div((int64_t)(tiles < most ? tiles : most) * splits, p->multiprocessors);
+  double steps = (double)ceil_div(ceil_div(p->k, row->block_k), splits);
+  double a_bytes = p->a_type == LIBGEMM_F32 ? 4 : 2, d_bytes = p->d_type == LIBGEMM_F32 ? 4 : 2;
+  double rows_of_d = (double)p->rows, n = (double)p->n, k = (double)p->k;
+  double bytes = (double)p->count * (a_bytes * (rows_of_d * k + n * k) + d_bytes * rows_of_d * n);
+  double compute =
+      m->fixed_ns + steps * m->step_ns + m->tile_ns + (turns - 1) * (steps * m->next_step_ns + m->next_tile_ns);
+  if (splits > 1) compute += m->arrive_ns + splits * m->piece_ns;
+  double memory = m->fixed_ns + bytes * m->byte_ps * 1e-3;
+  compute *= compute, memory *= memory;
+  return compute * compute + memory * memory;
+}
+
+int split_count(const struct row *row, const struct problem *p) {
+  enum { MOST = 64 }; /* a slot counts to 255 */
+  if (!(row->guard & GUARD_WORKSPACE) || p->rows == 0 || p->n == 0 || p->k == 0) return 1;
+  int64_t tiles = tile_count(row, p), steps = ceil_div(p->k, row->block_k);
+  if (tiles > p->multiprocessors / 2) return 1;
+  int best = 1;
+  double best_cost = 0;
+  for (int64_t splits = least(least(p->multiprocessors / tiles, steps), MOST); splits >= 2; splits = splits * 2 / 3) {
+    int64_t pieces = ceil_div(steps, ceil_div(steps, splits)); /* no piece without a step */
+    double this_cost = cost_split(row, p, (int)pieces);
+    if (best > 1 && this_cost >= best_cost) continue;
+    best = (int)pieces;
+    best_cost = this_cost;
+  }
+  return best;
+}
+
+uint64_t slot_bytes(const struct row *row, const struct problem *p) {
+  return (uint64_t)ceil_div(tile_count(row, p) * (int64_t)sizeof(int64_t), 128) * 128;
+}
+
+uint64_t split_workspace(const struct row *row, const struct problem *p) {
+  int splits = split_count(row, p);
+  if (splits < 2) return 0;
+  uint64_t piece = (uint64_t)row->block_m * (uint64_t)row->block_n * sizeof(float);
+  return slot_bytes(row, p) + (uint64_t)tile_count(row, p) * (uint64_t)splits * piece;
+}
+
+static double cost(const struct row *row, const struct problem *p) { return cost_split(row, p, split_count(row, p)); }
+
 /* Guard bits of the row that the problem does not meet. */
 static unsigned refused(const struct row *row, const struct problem *p) {
   unsigned met = p->met;
   if (p->activation == LIBGEMM_ACTIVATION_NONE) met |= GUARD_LINEAR;
+  if (row->guard & ~met & GUARD_WORKSPACE && split_count(row, p) > 1 && split_workspace(row, p) <= p->workspace_bytes)
+    met |= GUARD_WORKSPACE;
   return row->guard & ~met;
 }
 
@@ -75,25 +129,8 @@ static const struct {
      "A, B, C and D with 16-byte aligned pointers and leading dimensions, k > 0, alpha != 0, batch = 1"},
     {GUARD_DESCRIPTOR_AB, "A and B with 16-byte aligned pointers and leading dimensions, k > 0, alpha != 0, batch = 1"},
     {GUARD_LINEAR, "no activation"},
+    {GUARD_WORKSPACE, "fewer tiles than half the multiprocessors, and the workspace of libgemm_gemm_workspace"},
 };
-
-/* The fourth power of the modelled time (its order is all that is needed), by the formula of kernels/model.py. */
-static double cost(const struct row *row, const struct problem *p, int multiprocessors) {
-  const struct model *m = &row->model;
-  double tiles = (double)ceil_div(p->rows, row->block_m) * (double)ceil_div(p->n, row->block_n) * (double)p->count;
-  double most = 1e15; /* more tiles than that differ by nothing, and would not fit the division */
-  double turns = (double)ceil_div((int64_t)(tiles < most ? tiles : most), multiprocessors);
-  double steps = (double)ceil_div(p->k, row->block_k);
-  double products = (double)p->count, a_bytes = p->a_type == LIBGEMM_F32 ? 4 : 2,
-         d_bytes = p->d_type == LIBGEMM_F32 ? 4 : 2;
-  double bytes = products * (a_bytes * ((double)p->rows * (double)p->k + (double)p->n * (double)p->k) +
-                             d_bytes * (double)p->rows * (double)p->n);
-  double compute =
-      m->fixed_ns + steps * m->step_ns + m->tile_ns + (turns - 1) * (steps * m->next_step_ns + m->next_tile_ns);
-  double memory = m->fixed_ns + bytes * m->byte_ps * 1e-3;
-  compute *= compute, memory *= memory;
-  return compute * compute + memory * memory;
-}
 
 static libgemm_status pinned(const struct problem *p, const struct target *target, const struct row **out) {
   int first, end;
@@ -112,16 +149,16 @@ static libgemm_status pinned(const struct problem *p, const struct target *targe
               p->trans_b, target->target);
 }
 
-libgemm_status choose(const struct problem *p, const struct target *target, int multiprocessors,
-                      const struct row **out) {
+libgemm_status choose(struct problem *p, const struct target *target, int multiprocessors, const struct row **out) {
   int first, end;
+  p->multiprocessors = multiprocessors;
   if (p->variant) return pinned(p, target, out);
   bucket_of(p, target, &first, &end);
   *out = NULL;
   double least_cost = 0;
   for (int i = first; i < end; i++) {
     if (refused(&rows[i], p)) continue;
-    double this_cost = cost(&rows[i], p, multiprocessors);
+    double this_cost = cost(&rows[i], p);
     if (*out && this_cost >= least_cost) continue;
     *out = &rows[i];
     least_cost = this_cost;

@@ -1,5 +1,6 @@
 /* gemm.c: the dense call: checks, alignment, device, choice, launch. */
 #include <string.h>
+#include <time.h>
 
 #include "internal.h"
 
@@ -50,7 +51,8 @@ static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_arg
                         .k = a->k,
                         .count = a->batch,
                         .rows = a->m,
-                        .variant = a->variant};
+                        .variant = a->variant,
+                        .workspace_bytes = a->workspace ? a->workspace_bytes : 0};
   TRY(check_problem(p));
   if (a->batch < 0) return fail(LIBGEMM_INVALID_ARGUMENT, "batch = %lld: allowed is 0 or more", (long long)a->batch);
   return is_empty(a) ? LIBGEMM_OK : check_lds(a);
@@ -95,6 +97,11 @@ static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct de
   }
   if (reads_c(a)) TRY(check_pointer("c", (CUdeviceptr)a->c, device));
   if (a->bias) TRY(check_pointer("bias", (CUdeviceptr)a->bias, device));
+  if (a->workspace && a->workspace_bytes) {
+    TRY(check_pointer("workspace", (CUdeviceptr)a->workspace, device));
+    if ((uint64_t)a->workspace % 16)
+      return fail(LIBGEMM_INVALID_ARGUMENT, "workspace = %p: a multiple of 16 is needed", a->workspace);
+  }
   return LIBGEMM_OK;
 }
 
@@ -123,17 +130,36 @@ static struct call make_call(const libgemm_gemm_args *a) {
                        .activation = a->activation};
 }
 
-static libgemm_status run(const libgemm_gemm_args *a, const struct problem *p, const struct device *device) {
+/* A number no other launch of this process has, and, but for a chance of 2^-54, nothing else in memory either. */
+static int64_t next_nonce(void) {
+  static _Atomic(uint64_t) last;
+  uint64_t drawn = atomic_fetch_add(&last, 1);
+  if (drawn == 0) { /* the first: begin somewhere, and let whoever drew meanwhile keep its small number */
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    drawn = (uint64_t)now.tv_nsec * 0x9E3779B97F4A7C15u + (uint64_t)now.tv_sec;
+    atomic_fetch_add(&last, drawn);
+  }
+  return (int64_t)(drawn & (((uint64_t)1 << 54) - 1));
+}
+
+static libgemm_status run(const libgemm_gemm_args *a, struct problem *p, const struct device *device) {
   const struct row *row;
   TRY(choose(p, device->target, device->multiprocessors, &row));
   TRY(load_row(row, device));
   struct call call = make_call(a);
   TRY(encode_tensors(row, device, &call));
+  call.splits = split_count(row, p);
+  if (call.splits > 1) {
+    call.slots = (CUdeviceptr)a->workspace;
+    call.partials = call.slots + slot_bytes(row, p);
+    call.nonce = next_nonce();
+  }
   int64_t tiles = ceil_div(a->m, row->block_m) * ceil_div(a->n, row->block_n);
   if (a->batch > INT32_MAX / (tiles < INT32_MAX ? tiles : INT32_MAX))
     return fail(LIBGEMM_UNSUPPORTED, "%lld tiles in each of %lld products: one launch takes %d in all",
                 (long long)tiles, (long long)a->batch, INT32_MAX);
-  int64_t blocks = tiles * a->batch;
+  int64_t blocks = tiles * a->batch * call.splits;
   if (row->persistent) blocks = least(blocks, (int64_t)device->multiprocessors * resident_blocks(row, device));
   return row->launch(row, device, &call, blocks, a->stream);
 }
@@ -159,9 +185,18 @@ libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
 libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes) {
   libgemm_gemm_args a;
   struct problem problem;
+  const struct target *target;
+  const struct row *row;
+  int multiprocessors;
   if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
+  *bytes = 0;
   TRY(check_args(args, &a, &problem));
-  *bytes = 0; /* no row of this table needs one */
+  if (is_empty(&a) || !reads_ab(&a) || a.batch != 1) return LIBGEMM_OK;
+  problem.met = guards_met(&a);
+  problem.workspace_bytes = UINT64_MAX;
+  TRY(explain_target(0, &target, &multiprocessors));
+  TRY(choose(&problem, target, multiprocessors, &row));
+  *bytes = split_workspace(row, &problem);
   return LIBGEMM_OK;
 }
 

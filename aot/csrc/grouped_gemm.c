@@ -180,7 +180,7 @@ static libgemm_status find_device(const libgemm_grouped_gemm_args *a, const stru
   return device_get(ordinal, device);
 }
 
-static libgemm_status run(const libgemm_grouped_gemm_args *a, const struct problem *p, const struct device *device) {
+static libgemm_status run(const libgemm_grouped_gemm_args *a, struct problem *p, const struct device *device) {
   const struct row *row;
   struct call call = {.groups = (int32_t)a->groups, .alpha = a->alpha, .beta = a->beta, .activation = a->activation};
   if (a->host_tables) {

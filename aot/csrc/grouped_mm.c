@@ -138,7 +138,7 @@ static struct call make_call(const libgemm_grouped_mm_args *a) {
                        .activation = a->activation};
 }
 
-static libgemm_status run(const libgemm_grouped_mm_args *a, const struct problem *p, const struct device *device) {
+static libgemm_status run(const libgemm_grouped_mm_args *a, struct problem *p, const struct device *device) {
   const struct row *row;
   TRY(choose(p, device->target, device->multiprocessors, &row));
   TRY(load_row(row, device));

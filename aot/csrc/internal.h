@@ -32,7 +32,7 @@ libgemm_status fail(libgemm_status status, const char *format, ...) __attribute_
 /* ---- Kernels ---- */
 
 enum op { OP_GEMM, OP_GROUPED_GEMM, OP_GROUPED_MM, OP_COUNT };
-enum guard { GUARD_ALIGN16 = 1, GUARD_LINEAR = 2, GUARD_DESCRIPTOR = 4, GUARD_DESCRIPTOR_AB = 8 };
+enum guard { GUARD_ALIGN16 = 1, GUARD_LINEAR = 2, GUARD_DESCRIPTOR = 4, GUARD_DESCRIPTOR_AB = 8, GUARD_WORKSPACE = 16 };
 enum { LAYOUT_COUNT = 4, TYPE_LIMIT = 4 };
 
 /* A tensor descriptor argument as Triton passes it; kernels read the map alone, so sizes and strides stay 0. */
@@ -49,7 +49,9 @@ struct call {
   CUdeviceptr a_ptrs, b_ptrs, c_ptrs, d_ptrs, bias_ptrs;
   CUdeviceptr group_m, group_n, group_k, group_lda, group_ldb, group_ldc, group_ldd;
   CUdeviceptr offs_ptr;
-  int32_t M, N, K, groups, activation, offs_wide;
+  CUdeviceptr partials, slots; /* in the workspace: where K is split */
+  int64_t nonce;
+  int32_t M, N, K, groups, activation, offs_wide, splits;
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias;
   float alpha, beta;
@@ -73,7 +75,7 @@ enum { TENSOR_COUNT = 4 }; /* A, B, C, D */
 
 /* How long a row takes on a problem: kernels/model.py has the formula. */
 struct model {
-  float fixed_ns, step_ns, tile_ns, next_step_ns, next_tile_ns, byte_ps;
+  float fixed_ns, step_ns, tile_ns, next_step_ns, next_tile_ns, byte_ps, arrive_ns, piece_ns;
 };
 
 /* One variant: written by aot/templates/table.c.j2, best first within its bucket. */
@@ -171,9 +173,11 @@ struct problem {
   enum op op;
   int32_t a_type, d_type, precision, trans_a, trans_b, activation;
   int64_t m, n, k;
-  int64_t count; /* products (batch), or groups */
-  int64_t rows;  /* expected rows of one product */
-  unsigned met;  /* guard bits whose conditions on memory the operands meet */
+  int64_t count;            /* products (batch), or groups */
+  int64_t rows;             /* expected rows of one product */
+  uint64_t workspace_bytes; /* what the caller gives; 0 without a workspace */
+  int multiprocessors;      /* of the device or target: set by choose */
+  unsigned met;             /* guard bits whose conditions on memory the operands meet */
   const char *variant;
 };
 
@@ -181,8 +185,14 @@ struct problem {
 libgemm_status check_problem(const struct problem *problem);
 
 /* Best row for the problem on a target with that many multiprocessors. */
-libgemm_status choose(const struct problem *problem, const struct target *target, int multiprocessors,
+libgemm_status choose(struct problem *problem, const struct target *target, int multiprocessors,
                       const struct row **out);
+
+/* In how many pieces a row shares K of each tile (1: it does not, or the problem has no use for it), and the bytes of
+ * workspace that takes: an int64 for each tile, then a float32 tile for each piece. */
+int split_count(const struct row *row, const struct problem *problem);
+uint64_t split_workspace(const struct row *row, const struct problem *problem);
+uint64_t slot_bytes(const struct row *row, const struct problem *problem);
 
 /* Fill a choice for explain; `row` NULL means nothing runs. */
 libgemm_status describe(const struct problem *problem, const struct target *target, const struct row *row,

@@ -136,8 +136,8 @@ typedef struct libgemm_gemm_args {
   int32_t trans_a, trans_b;       /* 0 or 1 */
   int32_t precision;              /* libgemm_precision */
   int32_t activation;             /* libgemm_activation */
-  void *workspace;                /* device memory of at least libgemm_gemm_workspace bytes, 16-byte aligned; */
-  uint64_t workspace_bytes;       /* may be NULL when that is 0. Calls that may overlap need one each. */
+  void *workspace;                /* NULL, or device memory, 16-byte aligned: see libgemm_gemm_workspace */
+  uint64_t workspace_bytes;
   const char *variant;            /* NULL: the library chooses; else the name of the only variant to use */
   libgemm_stream stream;
 } libgemm_gemm_args;
@@ -148,7 +148,9 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
 /* Queue D = act(alpha * op(A) op(B) + beta * C + bias). */
 libgemm_status libgemm_gemm(const libgemm_gemm_args *args);
 
-/* Bytes of workspace this call needs. Pointers in args are not used. */
+/* Bytes of workspace with which this call runs best on the current GPU; 0 for most. With less, or none, it runs too, by
+ * a kernel that needs none. The memory may hold anything, is written, and must not be shared with a call that may run
+ * at the same time. Pointers in args are used for their alignment alone. */
 libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes);
 
 /* ---- Grouped GEMM over arrays of pointers ----------------------------------------------------------------------- */

@@ -56,6 +56,11 @@ def empty(shape: tuple[int, ...], dtype: str, like, name: str):
     raise invalid(f"{name} is needed: libgemm cannot allocate a {dtype} {type(like).__module__} array")
 
 
+def address_of(array) -> int:
+    """Device address of an array that `empty` made."""
+    return array.data_ptr() if hasattr(array, "data_ptr") else array.data.ptr
+
+
 def keep_until(array, stream: int) -> None:
     """Tell torch's allocator that `stream`, if not its current one, uses `array`, so that it is not reused early."""
     if framework_of(array) == "torch" and stream != current_stream(array):

@@ -1,6 +1,6 @@
 """The public calls: arrays in, one C call, arrays out. Thin: shapes and dtypes are checked here, all else in C."""
 
-from libgemm._framework import dtype_name, empty, stream_handle
+from libgemm._framework import address_of, dtype_name, empty, framework_of, keep_until, stream_handle
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major, vector
 from libgemm._tensor import View, view
@@ -133,9 +133,25 @@ def gemm(
         args.batch_stride_c = c_matrix.batch_stride
     if bias is not None:
         set_bias(args, view(bias, "bias", handle), d_type, right.cols, batch if batched else None)
+    workspace = give_workspace(args, a)
     check(lib.libgemm_gemm(args))
+    if workspace is not None:
+        keep_until(workspace, handle)
     del alive
     return out
+
+
+def give_workspace(args, like):
+    """Memory for a dense call that runs better with some, of a framework that can allocate it; None otherwise."""
+    if framework_of(like) is None:
+        return None
+    size = ffi.new("uint64_t *")
+    check(lib.libgemm_gemm_workspace(args, size))
+    if size[0] == 0:
+        return None
+    array = empty((size[0],), "u8", like, "workspace")
+    args.workspace, args.workspace_bytes = pointer(address_of(array)), size[0]
+    return array
 
 
 def set_bias(args, bias: View, dtype: str, n: int, count: int | None) -> None:

@@ -1,6 +1,6 @@
 """Grouped GEMM over arrays of pointers: from sequences of arrays, or from tables that are on the device already."""
 
-from libgemm._framework import dtype_name, empty, keep_until, stream_handle
+from libgemm._framework import address_of, dtype_name, empty, keep_until, stream_handle
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major, stored, vector
 from libgemm._tensor import View, view
@@ -92,14 +92,10 @@ def run_with_workspace(args, like, stream: int) -> None:
     check(lib.libgemm_grouped_gemm_workspace(args, size))
     workspace = empty((size[0],), "u8", like, "device tables (grouped_gemm_tables)") if size[0] else None
     if workspace is not None:
-        args.workspace, args.workspace_bytes = pointer(workspace_pointer(workspace)), size[0]
+        args.workspace, args.workspace_bytes = pointer(address_of(workspace)), size[0]
     check(lib.libgemm_grouped_gemm(args))
     if workspace is not None:
         keep_until(workspace, stream)
-
-
-def workspace_pointer(array) -> int:
-    return array.data_ptr() if hasattr(array, "data_ptr") else array.data.ptr
 
 
 def grouped_gemm_tables(

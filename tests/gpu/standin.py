@@ -46,7 +46,13 @@ class StandIn:
                 fields = {"op": op, "target": 0, "a_type": a, "d_type": d, "precision": precision}
                 for guard in (False, True):
                     name = f"{op}_{a}_{d}_{precision}_{guard}"
-                    layout = {"trans_a": i % 2, "trans_b": i // 2 % 2, "align16": int(guard), "linear": int(guard)}
+                    layout = {
+                        "trans_a": i % 2,
+                        "trans_b": i // 2 % 2,
+                        "align16": int(guard),
+                        "linear": int(guard),
+                        "single": 0,
+                    }
                     found.append(SimpleNamespace(name=name, **fields, **layout))
         return found
 

@@ -1,8 +1,8 @@
-# build, test, gpu-test: one line each; the recipes are in Python.
+# build, test, gpu-test, bench: one line each; the recipes are in Python.
 PYTHON ?= python3
 export TARGETS MIN_DRIVER JOBS
 
-.PHONY: build test gpu-test clean
+.PHONY: build test gpu-test bench clean
 
 build:
 	@$(PYTHON) build/bootstrap.py build && .venv/bin/python -m build
@@ -12,6 +12,9 @@ test:
 
 gpu-test:
 	@$(PYTHON) tests/gpu/run.py
+
+bench:
+	@$(PYTHON) bench/run.py
 
 clean:
 	rm -rf .cache dist runtime/libgemm/_lib runtime/libgemm/_ffi.py

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from aot.artifact import Artifact
 from aot.elf import CubinError, read_cubin
-from aot.params import CompileError, check_params, descriptor_type, kernel_function, make_boxes, takes_descriptors
-from kernels.spec import ARGUMENTS, TARGETS, Variant
+from aot.params import CompileError, check_params, kernel_function, make_boxes, takes_descriptors
+from kernels.spec import ARGUMENTS, DTYPES, TARGETS, Variant
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 WARP_SIZE = 32
@@ -104,6 +104,17 @@ def run_tool(variant: Variant, cache: str) -> None:
             out_path=Path(cache) / "unused",
         )
     )
+
+
+def descriptor_type(variant: Variant, name: str) -> str:
+    """A tensor descriptor's type in a Gluon signature; its shared-memory layout follows from box and element."""
+    from triton.experimental.gluon import language as gl
+
+    element, rows, cols = variant.box(name)
+    triton_name = DTYPES[element][0]
+    element_type = {"fp16": gl.float16, "bf16": gl.bfloat16, "fp32": gl.float32}[triton_name]
+    layout = gl.NVMMASharedLayout.get_default_for([rows, cols], element_type)
+    return f"tensordesc<{triton_name}[{rows},{cols}],{layout!r}>"
 
 
 def run_compile(variant: Variant, target) -> None:

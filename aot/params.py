@@ -4,7 +4,7 @@ import importlib
 
 from aot.artifact import Box, Param
 from aot.elf import CubinFacts
-from kernels.spec import ARGUMENTS, DTYPES, Variant
+from kernels.spec import ARGUMENTS, Variant
 
 TYPE_BYTES = {"i32": 4, "i64": 8, "fp32": 4}
 # What Triton makes of one descriptor argument: the map, then two sizes, then two strides, which kernels do not read.
@@ -24,17 +24,6 @@ def kernel_function(variant: Variant):
 
 def takes_descriptors(variant: Variant) -> bool:
     return any(ARGUMENTS.get(name) == "desc" for name in kernel_function(variant).arg_names)
-
-
-def descriptor_type(variant: Variant, name: str) -> str:
-    """A tensor descriptor's type in a Gluon signature; its shared-memory layout follows from box and element."""
-    from triton.experimental.gluon import language as gl
-
-    element, rows, cols = variant.box(name)
-    triton_name = DTYPES[element][0]
-    element_type = {"fp16": gl.float16, "bf16": gl.bfloat16, "fp32": gl.float32}[triton_name]
-    layout = gl.NVMMASharedLayout.get_default_for([rows, cols], element_type)
-    return f"tensordesc<{triton_name}[{rows},{cols}],{layout!r}>"
 
 
 def expected_params(variant: Variant) -> list[tuple[str, int]]:

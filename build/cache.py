@@ -36,8 +36,7 @@ class Cache:
             json.dumps(ENVIRONMENT, sort_keys=True),
             str(MIN_DRIVERS[min_driver]),
             json.dumps(ARGUMENTS),
-            (KERNELS.parent / "aot" / "compile.py").read_bytes(),
-            (KERNELS.parent / "aot" / "elf.py").read_bytes(),
+            *((KERNELS.parent / "aot" / name).read_bytes() for name in ("compile.py", "elf.py", "params.py")),
         )
 
     def source_digest(self, kernel: str) -> str:

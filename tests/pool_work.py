@@ -5,7 +5,7 @@ import time
 
 from sample import sample_artifact
 
-from aot.compile import CompileError
+from aot.params import CompileError
 
 
 def make(variant, min_driver):

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 from aot.artifact import Artifact, Param
-from aot.compile import expected_params
+from aot.params import expected_params
 from kernels.variants import variants
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +34,7 @@ def sample_artifact(variant) -> Artifact:
         registers=128,
         local_bytes=0,
         toolkit=(13, 4),
+        boxes=(),
         cubin=b"not machine code" * 8 + word,
     )
 

@@ -2,6 +2,7 @@
 
 import pytest
 from calls import Call, K, M, N, at, launches, ok, refused
+from libgemm._library import text
 from libgemm.inspect import variants
 from stand_in import in_stand_in
 
@@ -36,7 +37,8 @@ TAKEN = [
 
 def aligned_variant(op: str, layout: str) -> str:
     """Name of a variant with the guard, for the types of Call."""
-    found = [v for v in variants() if (v.target, v.op, v.a_type, v.d_type) == (90, op, "bf16", "bf16") and v.align16]
+    own = [v for v in variants() if (v.target, v.op, v.a_type, v.d_type) == (90, op, "bf16", "bf16")]
+    found = [v for v in own if v.align16 and not v.single]
     return next(v.name for v in found if "nt"[v.trans_a] + "nt"[v.trans_b] == layout)
 
 
@@ -54,7 +56,7 @@ def test_a_misaligned_operand_is_refused_and_served_by_another_variant(op, layou
     refused(pinned(op, layout, fields).explain(90)[0], "UNSUPPORTED", "16-byte aligned")
     assert launches() == []
     free = pinned(op, layout, fields).set(variant=0)
-    assert not free.variant(90).align16
+    assert "_align16" not in text(free.variant(90).name)
     ok(free.run())
     ok(pinned(op, layout, {}).run())
     assert len(launches()) == 2

@@ -55,7 +55,7 @@ def pinned(variant, m: int, n: int, k: int) -> Call:
 @in_stand_in()
 def test_every_variant_launches_with_its_own_shape(op):
     """The stand-in refuses a block that the cubin does not require and shared memory nobody opted in to."""
-    own = [v for v in variants() if v.target == 90 and v.op == op]
+    own = [v for v in variants() if v.target == 90 and v.op == op and not v.single]  # those: test_capi_fast.py
     for m, n, k in ((1032, 264, 72), (8, 8, 8)):
         for v in own:
             ok(pinned(v, m, n, k).run())

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from aot import compile as aot_compile
-from aot.compile import CompileError, compile_variant, expected_params, source_closure
+from aot import params
+from aot.compile import compile_variant, source_closure
 from aot.elf import CubinError, read_cubin
+from aot.params import CompileError, expected_params
 from kernels.spec import Config
 from kernels.variants import variants
 
@@ -90,7 +92,7 @@ def test_older_targets_and_older_drivers_get_the_older_toolkit():
 
 
 def test_a_launcher_that_would_pass_alpha_as_double_fails_the_compilation(monkeypatch):
-    monkeypatch.setitem(aot_compile.TYPE_BYTES, "fp32", 8)
+    monkeypatch.setitem(params.TYPE_BYTES, "fp32", 8)
     with pytest.raises(CompileError, match=r"gemm_bf16.*the cubin takes parameters of \[.*'alpha:8'"):
         compile_variant(small(row()))
 

@@ -77,16 +77,21 @@ static bool is_aligned(const libgemm_gemm_args *a) {
   return pointers % 16 == 0 && (strides & (step - 1)) == 0;
 }
 
-/* Guard bits of memory that these operands meet. The copy engine asks less than GUARD_ALIGN16: extents may be odd. */
+/* Whether the copy engine can address a matrix: its strides are multiples of 16 bytes below 2^40 (CUDA driver API,
+ * cuTensorMapEncodeTiled). Extents may be odd. */
+static bool is_addressable(const void *pointer, int64_t ld, int bytes) {
+  return (uint64_t)pointer % 16 == 0 && ld < ((int64_t)1 << 40) / bytes && ld * bytes % 16 == 0;
+}
+
+/* Guard bits of memory that these operands meet. */
 static unsigned guards_met(const libgemm_gemm_args *a) {
   int a_bytes = a->a_type == LIBGEMM_F32 ? 4 : 2, d_bytes = a->d_type == LIBGEMM_F32 ? 4 : 2;
   unsigned met = is_aligned(a) ? GUARD_ALIGN16 : 0;
   if (!reads_ab(a) || a->batch != 1) return met;
-  uint64_t ab = (uint64_t)a->a | (uint64_t)a->b | (uint64_t)((a->lda | a->ldb) * a_bytes);
-  uint64_t cd = (uint64_t)a->d | (uint64_t)(a->ldd * d_bytes);
-  if (reads_c(a)) cd |= (uint64_t)a->c | (uint64_t)(a->ldc * d_bytes);
-  if (ab % 16 == 0) met |= GUARD_DESCRIPTOR_AB;
-  if ((ab | cd) % 16 == 0) met |= GUARD_DESCRIPTOR;
+  bool ab = is_addressable(a->a, a->lda, a_bytes) && is_addressable(a->b, a->ldb, a_bytes);
+  bool cd = is_addressable(a->d, a->ldd, d_bytes) && (!reads_c(a) || is_addressable(a->c, a->ldc, d_bytes));
+  if (ab) met |= GUARD_DESCRIPTOR_AB;
+  if (ab && cd) met |= GUARD_DESCRIPTOR;
   return met;
 }
 

@@ -14,7 +14,7 @@ static libgemm_status encode(const struct box *box, const struct matrix *m, cons
   TRY_CUDA("cuTensorMapEncodeTiled",
            driver->tensor_map_encode_tiled(m->tensor->map, box->element, 2, m->address, sizes, &stride, extent, steps,
                                            CU_TENSOR_MAP_INTERLEAVE_NONE, box->swizzle,
-                                           CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FILL_NONE));
+                                           CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
   return LIBGEMM_OK;
 }
 

@@ -120,6 +120,7 @@ def explain(
     args.d_type = DTYPES[name if out_dtype is None else dtype_name(out_dtype)]
     args.activation = pick(ACTIVATIONS, activation, "activation")
     args.a = args.b = args.d = ffi.cast("void *", 0 if aligned else 2)
+    args.workspace, args.workspace_bytes = ffi.cast("void *", 16), 1 << 62  # as if all that could help were given
     choice = ffi.new("libgemm_choice *")
     choice.size = ffi.sizeof("libgemm_choice")
     check(lib.libgemm_gemm_explain(args, target, choice))

@@ -52,6 +52,7 @@ class StandIn:
                         "align16": int(guard),
                         "linear": int(guard),
                         "single": 0,
+                        "block_m": 64,
                     }
                     found.append(SimpleNamespace(name=name, **fields, **layout))
         return found

@@ -1,0 +1,45 @@
+"""Device time of calls, side by side: CUDA graphs over rotated inputs, in alternation, medians. Imports torch only."""
+
+import torch
+
+L2_ESCAPE_BYTES = 200e6  # inputs are rotated through more than this, so that none is still in L2
+
+
+def rotations(bytes_each: float) -> int:
+    return int(max(2, min(24, L2_ESCAPE_BYTES // bytes_each + 1)))
+
+
+def capture(call, inputs) -> torch.cuda.CUDAGraph:
+    """A graph of `call` on each of the inputs, warmed up."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for one in inputs:
+            call(*one)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for one in inputs:
+            call(*one)
+    graph.replay()
+    return graph
+
+
+def replay_us(graph: torch.cuda.CUDAGraph, calls: int) -> float:
+    """Microseconds of one call in one replay."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1e3 / calls
+
+
+def alternate(calls: dict, inputs, floor_us: float) -> dict[str, float]:
+    """Median microseconds of each call, replayed in turn so that drifting clocks favour none."""
+    graphs = {name: capture(call, inputs) for name, call in calls.items()}
+    repeats = max(5, min(21, int(1e5 / (floor_us * len(inputs) * len(calls)))))
+    times = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, graph in graphs.items():
+            times[name].append(replay_us(graph, len(inputs)))
+    return {name: sorted(values)[len(values) // 2] for name, values in times.items()}

@@ -1,0 +1,111 @@
+"""Rows that take tensor descriptors: what their launches and tensor maps hold, on the stand-in. Proves no numerics."""
+
+import struct
+
+from calls import Call as LegalCall
+from calls import K, M, N, at, last_launch, launches, ok, refused, values
+from libgemm._library import text
+from libgemm.inspect import manifest, variants
+from stand_in import in_stand_in
+
+MULTIPROCESSORS = 132
+BIG = {"m": 1000, "n": 776, "k": 520, "ldc": 784, "ldd": 792}
+
+
+def fast_rows(d_type: str = "bf16"):
+    found = [v for v in variants() if (v.target, v.op, v.a_type, v.d_type) == (90, "gemm", "bf16", d_type)]
+    return [v for v in found if v.single]
+
+
+def call_of(v, **fields) -> LegalCall:
+    lds = {"lda": BIG["m" if v.trans_a else "k"] + 8, "ldb": BIG["k" if v.trans_b else "n"] + 16}
+    sizes = {**BIG, **lds, **fields}
+    return LegalCall("gemm", variant=v.name, trans_a=int(v.trans_a), trans_b=int(v.trans_b), **sizes)
+
+
+def tiles(v, m: int, n: int) -> int:
+    return -(-m // v.block_m) * -(-n // v.block_n)
+
+
+def maps(launch: dict) -> dict[str, tuple]:
+    """name -> (address, rank, bytes of the map) of each descriptor, as the stand-in wrote it."""
+    record = next(r for r in manifest()["variants"] if r["entry"] == launch["kernel"])
+    names = [p["name"] for p in manifest()["kernels"][record["kernel"]]]
+    found = {}
+    for name, parameter in zip(names, launch["params"], strict=True):
+        if name.endswith(".map"):
+            data = bytes.fromhex(parameter["hex"])
+            assert data.startswith(b"FAKETMAP"), name
+            found[name.removesuffix("_desc.map")] = (struct.unpack_from("<Q", data, 8)[0], data)
+    return found
+
+
+@in_stand_in()
+def test_every_fast_row_launches_as_many_blocks_as_fit():
+    rows = [v for v in fast_rows() if "_workspace" not in v.name]
+    assert len(rows) > 30
+    for v in rows:
+        ok(call_of(v).run())
+        launch = last_launch()
+        assert launch["grid"] == [min(tiles(v, 1000, 776), MULTIPROCESSORS), 1, 1], v.name
+        assert (launch["block"], launch["shared"]) == ([32 * v.warps, 1, 1], v.shared_bytes), v.name
+    assert len(launches()) == len(rows)
+
+
+@in_stand_in()
+def test_tensor_maps_name_the_operands():
+    v = next(v for v in fast_rows() if "_pingpong" in v.name and v.linear)
+    ok(call_of(v, beta=1.0).run())
+    found = maps(last_launch())
+    assert {name: address for name, (address, _) in found.items()} == {x: at(i) for i, x in enumerate("abcd")}
+    ok(call_of(v, c=0).run())
+    assert maps(last_launch())["c"][0] == at(3)  # a C that is not read may not exist
+
+
+@in_stand_in()
+def test_rows_with_masked_stores_take_any_d():
+    v = next(v for v in fast_rows() if "_masked" in v.name and not v.trans_a and not v.trans_b)
+    ok(call_of(v, d=at(3) + 2, ldd=777).run())
+    assert sorted(maps(last_launch())) == ["a", "b"]
+    plain = next(v for v in fast_rows() if "_pingpong" in v.name and not v.trans_a and not v.trans_b)
+    refused(call_of(plain, d=at(3) + 2, ldd=777).run(), "UNSUPPORTED", plain.name, "16-byte aligned")
+
+
+@in_stand_in()
+def test_a_split_row_shares_k_and_uses_the_workspace():
+    v = next(v for v in fast_rows() if "_swap_split" in v.name and v.block_m == 8 and v.trans_b)
+    few = {"m": 8, "n": 256, "k": 8192, "lda": 8192, "ldb": 8192, "ldc": 256, "ldd": 256}
+    needed = call_of(v, **few).workspace()
+    assert needed > 4 * 8 * 64 * 4
+    refused(call_of(v, **few).run(), "UNSUPPORTED", v.name, "workspace")
+    refused(call_of(v, **few, workspace=at(6), workspace_bytes=needed - 1).run(), "UNSUPPORTED", "workspace")
+    assert launches() == []
+    seen = set()
+    for _ in range(3):
+        ok(call_of(v, **few, workspace=at(6), workspace_bytes=needed).run())
+        found = values(last_launch())
+        assert found["splits"] >= 2
+        assert last_launch()["grid"][0] == 4 * found["splits"] <= MULTIPROCESSORS
+        assert (found["slots"], found["partials"]) == (at(6), at(6) + 128)
+        assert needed == 128 + 4 * found["splits"] * 8 * 64 * 4
+        seen.add(found["nonce"])
+    assert len(seen) == 3
+    assert all(0 <= nonce < 1 << 54 for nonce in seen)
+
+
+@in_stand_in()
+def test_without_a_workspace_the_same_problem_runs_unsplit():
+    call = LegalCall("gemm", m=8, n=256, k=8192, lda=8192, ldb=8192, ldc=256, ldd=256, trans_b=1)
+    assert call.workspace() > 0
+    assert "_workspace" not in text(call.variant().name)
+    ok(call.run())
+    refused(call.set(workspace=at(6) + 4, workspace_bytes=1 << 12).run(), "INVALID_ARGUMENT", "multiple of 16")
+
+
+@in_stand_in()
+def test_what_the_copy_engine_cannot_address_goes_to_the_reference_set():
+    for change in ({"a": at(0) + 2}, {"lda": K + 1}, {"batch": 2, "batch_stride_d": M * N}, {"alpha": 0.0}):
+        assert not LegalCall("gemm", **change).variant(90).single, change
+    assert not LegalCall("gemm", lda=1 << 39).variant(90).single  # a stride of 2^40 bytes
+    assert LegalCall("gemm", lda=1 << 38).variant(90).single
+    assert LegalCall("gemm", n=N - 1, k=K - 3, m=M - 5).variant(90).single  # odd extents are fine

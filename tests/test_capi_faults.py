@@ -115,7 +115,7 @@ def test_a_failure_on_any_pointer_of_a_call_is_told():
 @in_stand_in()
 def test_a_tensor_map_that_cannot_be_made_is_told():
     """For each of A, B, C and D."""
-    call = Call("gemm", beta=1.0)
+    call = Call("gemm", m=4096, n=4096, k=4096, lda=4096, ldb=4096, ldc=4096, ldd=4096, beta=1.0)
     assert call.variant().single
     ok(call.run())
     for code in CODES:

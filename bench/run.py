@@ -57,7 +57,9 @@ def calls(shape: dict) -> dict:
         libgemm.gemm(a, b, c if beta else None, alpha=alpha, beta=beta, out=out)
 
     def peer(a, b, c, out):
-        if beta:
+        if beta and out.dtype != a.dtype:
+            torch.addmm(c, a, b, out_dtype=out.dtype, beta=beta, alpha=alpha)
+        elif beta:
             torch.addmm(c, a, b, beta=beta, alpha=alpha, out=out)
         elif out.dtype != a.dtype:
             torch.mm(a, b, out_dtype=out.dtype)

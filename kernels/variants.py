@@ -88,6 +88,8 @@ def sm90_rows():
                     continue  # a narrow tile of a transposed A is no operand of the tensor cores
                 if family == "swap" and n == 128 and d == "f32":
                     continue  # its buffers would pass 227 KiB
+                if family == "split" and layout[0] == "n":
+                    continue  # swap_split is faster wherever it can run
                 config = sm90_config(family, m, n, k, stages, parts, d)
                 kernel = f"gemm_sm90.gemm_{family}"
                 guard = "descriptor_ab" if family == "masked" else "descriptor"
@@ -95,7 +97,7 @@ def sm90_rows():
                     yield Variant(problem, config, kernel, 90, (guard, "workspace"))
                     continue
                 yield Variant(problem, config, kernel, 90, (guard, "linear"))
-                if (family, m, n, k) in SM90_ACTIVATED:
+                if (family, m, n, k) in SM90_ACTIVATED and (family != "coop" or d != "f32"):
                     yield Variant(problem, config, kernel, 90, (guard,))
 
 

@@ -43,6 +43,20 @@ def report_words(results: Path, manifest_path: Path) -> list[str]:
     return words
 
 
+def bench_words(results: Path, manifest_path: Path) -> list[str]:
+    """One sentence for each committed benchmark: whether it speaks of the library in dist/."""
+    if not manifest_path.is_file():
+        return []
+    built = json.loads(manifest_path.read_text())["build_id"]
+    words = []
+    for path in sorted(results.glob("*.json")):
+        found = json.loads(path.read_text())["build_id"]
+        state = "speaks of this build" if found == built else "is STALE (run `make bench`): it speaks of build"
+        words.append(f"benchmark {path.name} {state} {found[:16]}")
+    return words
+
+
 def pytest_terminal_summary(terminalreporter):
-    for line in report_words(ROOT / "tests" / "results", ROOT / "dist" / "manifest.json"):
+    built = ROOT / "dist" / "manifest.json"
+    for line in report_words(ROOT / "tests" / "results", built) + bench_words(ROOT / "bench" / "results", built):
         terminalreporter.write_line(line)

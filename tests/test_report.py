@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import ROOT, report_words
+from conftest import ROOT, bench_words, report_words
 
 REPORT = {"build_id": "a" * 64, "passed": 10, "failed": 0, "device": "NVIDIA H200", "date": "2026-01-01"}
 
@@ -32,6 +32,14 @@ def test_a_report_of_another_build_is_said_to_be_stale(folder):
     assert "STALE" in line
     assert "bbbbbbbbbbbbbbbb" in line
     assert "make gpu-test" in line
+
+
+def test_a_benchmark_is_said_to_be_current_or_stale(folder):
+    for name, build in (("a.json", "a"), ("b.json", "b")):
+        (folder / "results" / name).write_text(json.dumps({"build_id": build * 64}))
+    current, stale = bench_words(folder / "results", folder / "manifest.json")
+    assert current == "benchmark a.json speaks of this build aaaaaaaaaaaaaaaa"
+    assert stale.startswith("benchmark b.json is STALE")
 
 
 def test_a_missing_report_is_said_to_be_missing(folder):

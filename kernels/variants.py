@@ -65,7 +65,6 @@ SM90_CONFIGS = (
     ("swap_split", 16, 64, 128, 8, 1),
     ("swap_split", 32, 64, 128, 8, 1),
     ("masked", 64, 128, 64, 8, 1),
-    ("masked", 64, 256, 64, 5, 1),
 )
 # Those that also come with an activation, whose code makes a large tile's epilogue several times longer.
 SM90_ACTIVATED = {("coop", 128, 256, 64), ("pingpong", 64, 128, 64), ("swap", 16, 64, 128), ("swap", 32, 64, 128)}

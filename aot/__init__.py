@@ -1,6 +1,7 @@
 """HOW a variant becomes C, as pure functions; `build` does the writing.
 
 compile.py    (Variant) -> Artifact: the cubin and its launch facts, without a GPU
+params.py     what a compiled kernel takes: parameters and descriptor boxes
 elf.py        a cubin's own headers, against which the launcher's parameters are checked
 artifact.py   the record between the two halves: a leaf
 pack.py       Artifacts -> one blob of packed cubins

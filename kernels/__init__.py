@@ -7,8 +7,10 @@ To add a kernel: write it in a module of its own; name its run-time arguments as
 there and to `struct call` in aot/csrc/internal.h) and its compile-time arguments in CAPITALS as Variant.constexprs()
 has them; then give it rows. CONTRIBUTING.md walks through both.
 
-spec.py       Problem, Config, Variant: a leaf, stdlib only
+spec.py       Problem, Config, Variant; stdlib only
+model.py      how long a variant takes: the formula, and tuned/<target>.json, the measured numbers
 variants.py   the table
 tiles.py      device helpers the kernels share
 gemm.py, grouped_gemm.py, grouped_mm.py   the reference set: any shape, any alignment, every target
+gemm_sm90.py  the fast set for Hopper, in Gluon: dense
 """

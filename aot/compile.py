@@ -106,12 +106,15 @@ def run_tool(variant: Variant, cache: str) -> None:
     )
 
 
-def descriptor_type(variant: Variant, name: str) -> str:
-    """A tensor descriptor's type in a Gluon signature; its shared-memory layout follows from box and element."""
+def descriptor_type(variant: Variant, name: str, is_gluon: bool) -> str:
+    """A tensor descriptor's type in a signature. Gluon names its shared-memory layout, which follows from box and
+    element; Triton chooses one itself."""
     from triton.experimental.gluon import language as gl
 
     element, rows, cols = variant.box(name)
     triton_name = DTYPES[element][0]
+    if not is_gluon:
+        return f"tensordesc<{triton_name}[{rows},{cols}]>"
     element_type = {"fp16": gl.float16, "bf16": gl.bfloat16, "fp32": gl.float32}[triton_name]
     layout = gl.NVMMASharedLayout.get_default_for([rows, cols], element_type)
     return f"tensordesc<{triton_name}[{rows},{cols}],{layout!r}>"
@@ -124,15 +127,17 @@ def run_compile(variant: Variant, target) -> None:
     from triton.experimental.gluon import GluonASTSource, GluonJITFunction
 
     kernel = kernel_function(variant)
-    source = GluonASTSource if isinstance(kernel, GluonJITFunction) else ASTSource
+    is_gluon = isinstance(kernel, GluonJITFunction)
+    source = GluonASTSource if is_gluon else ASTSource
     constexprs = {n: v for n, v in variant.constexprs().items() if n in kernel.arg_names}
     signature = {}
     for name in kernel.arg_names:
         if name in constexprs:
             signature[name] = "constexpr"
+        elif ARGUMENTS[name] == "desc":
+            signature[name] = descriptor_type(variant, name, is_gluon)
         else:
-            is_descriptor = ARGUMENTS[name] == "desc"
-            signature[name] = descriptor_type(variant, name) if is_descriptor else variant.argument_type(name)
+            signature[name] = variant.argument_type(name)
     attrs = {
         (i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names)
         if name not in constexprs and variant.divisible(name)

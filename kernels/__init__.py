@@ -10,7 +10,9 @@ has them; then give it rows. CONTRIBUTING.md walks through both.
 spec.py       Problem, Config, Variant; stdlib only
 model.py      how long a variant takes: the formula, and tuned/<target>.json, the measured numbers
 variants.py   the table
+untuned.py    its rows for dense products where nobody has measured
 tiles.py      device helpers the kernels share
 gemm.py, grouped_gemm.py, grouped_mm.py   the reference set: any shape, any alignment, every target
 gemm_sm90.py  the fast set for Hopper, in Gluon: dense
+gemm_descriptor.py   the fast set for Blackwell, in Triton: dense
 """

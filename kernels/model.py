@@ -30,10 +30,25 @@ class Model:
     piece_ns: float = 0.0  # and to add one piece
 
 
-def rough(block_m: int, block_n: int, block_k: int, rate: int) -> Model:
-    """For rows nobody has measured: work over a rate, 100 being the best row of a problem."""
-    step = block_m * block_n * block_k * 0.05 / rate
-    return Model(3000.0, step, 500.0, step, 500.0, 0.3)
+@dataclass(frozen=True)
+class Speed:
+    """What a GPU does, roughly, where nobody has measured."""
+
+    multiply_ns: float  # of one multiplication and addition, for one multiprocessor at a rate of 1
+    byte_ps: float  # of one byte of memory
+
+
+def rough(block_m: int, block_n: int, block_k: int, rate: int, speed: Speed) -> Model:
+    """For rows nobody has measured: work over a rate, 100 being the reference set's large tile."""
+    step = block_m * block_n * block_k * speed.multiply_ns / rate
+    return Model(3000.0, step, 500.0, step, 500.0, speed.byte_ps)
+
+
+def reuse(block_m: int, block_n: int) -> float:
+    """A tile's speed by how often it uses what it loads, from 0 for a thin one to 1 for an endless one: half of its
+    time is arithmetic when a loaded byte serves 64 multiplications."""
+    served = block_m * block_n / (block_m + block_n)
+    return served / (served + 64)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ and the test alike.
 import dataclasses
 from dataclasses import dataclass
 
-from kernels.model import Model, measured, rough
+from kernels.model import Model, Speed, measured, rough
 
 OPS = ("gemm", "grouped_gemm", "grouped_mm")
 
@@ -39,20 +39,21 @@ GUARDS = {
 class Target:
     shared_bytes: int  # shared memory one block can opt in to (CUDA programming guide, technical specifications table)
     multiprocessors: int  # of the usual product, for choices made without the GPU
+    speed: Speed  # of that product, for rows nobody has measured
 
 
 # compute capability * 10 -> facts
 TARGETS = {
-    80: Target(163 << 10, 108),  # A100
-    86: Target(99 << 10, 84),  # A40, RTX 30
-    87: Target(163 << 10, 16),  # Orin
-    89: Target(99 << 10, 142),  # L40S, RTX 40
-    90: Target(227 << 10, 132),  # H100, H200, GH200
-    100: Target(227 << 10, 148),  # B200
-    103: Target(227 << 10, 148),  # B300
-    110: Target(227 << 10, 20),  # Thor
-    120: Target(99 << 10, 188),  # RTX PRO 6000, RTX 50
-    121: Target(99 << 10, 48),  # GB10
+    80: Target(163 << 10, 108, Speed(0.09, 0.6)),  # A100
+    86: Target(99 << 10, 84, Speed(0.17, 1.4)),  # A40, RTX 30
+    87: Target(163 << 10, 16, Speed(0.2, 5.0)),  # Orin
+    89: Target(99 << 10, 142, Speed(0.11, 1.3)),  # L40S, RTX 40
+    90: Target(227 << 10, 132, Speed(0.05, 0.3)),  # H100, H200, GH200
+    100: Target(227 << 10, 148, Speed(0.04, 0.15)),  # B200
+    103: Target(227 << 10, 148, Speed(0.04, 0.15)),  # B300
+    110: Target(227 << 10, 20, Speed(0.05, 4.0)),  # Thor
+    120: Target(99 << 10, 188, Speed(0.1, 0.6)),  # RTX PRO 6000, RTX 50
+    121: Target(99 << 10, 48, Speed(0.1, 4.0)),  # GB10
 }
 DEFAULT_TARGETS = (80, 86, 89, 90, 100, 120)
 
@@ -179,7 +180,7 @@ class Variant:
     kernel: str  # "module.function" below kernels/
     target: int  # compute capability * 10
     guard: tuple[str, ...] = ()
-    rate: int = 100  # modelled speed of one multiprocessor busy with this tile; 100 is the best row of a problem
+    rate: int = 100  # rough speed of one multiprocessor busy with this tile; 100 is the reference set's large tile
 
     @property
     def shape_name(self) -> str:
@@ -205,7 +206,8 @@ class Variant:
     def model(self) -> Model:
         if self.tuned:
             return measured(self.target)[self.model_name]
-        return rough(self.config.block_m, self.config.block_n, self.config.block_k, self.rate)
+        c = self.config
+        return rough(c.block_m, c.block_n, c.block_k, self.rate, TARGETS[self.target].speed)
 
     def check(self) -> None:
         """Raise SpecError, naming this row, when it cannot be built."""

@@ -4,7 +4,10 @@ To add a variant, add a `Config` to the set it belongs to. A row that fails `Var
 fails the build by name.
 """
 
+import itertools
+
 from kernels.spec import DEFAULT_TARGETS, DTYPES, LAYOUTS, Config, Problem, Variant
+from kernels.untuned import untuned_rows
 
 # (a, d, precision) of every legal problem.
 TYPES_16BIT = [(a, d, "exact") for a in ("f16", "bf16") for d in (a, "f32")]
@@ -43,7 +46,12 @@ def reference_rows(target: int):
 
 
 def fast_rows(target: int):
-    return sm90_rows() if target == 90 else ()
+    """Dense products of 16-bit inputs."""
+    if target == 90:
+        yield from sm90_rows()
+    else:
+        for (a, d, precision), layout in itertools.product(TYPES_16BIT, LAYOUTS):
+            yield from untuned_rows(Problem("gemm", a, d, precision, layout), target)
 
 
 # family, block_m, block_n, block_k, stages, parts: 16-bit inputs and output, the deepest ring that fits in 227 KiB.
@@ -78,7 +86,7 @@ def sm90_config(family: str, m: int, n: int, k: int, stages: int, parts: int, d:
 
 
 def sm90_rows():
-    """The fast set for Hopper: dense, 16-bit inputs."""
+    """The fast set for Hopper, whose tiles and models are measured."""
     for a, d, precision in TYPES_16BIT:
         for layout in LAYOUTS:
             problem = Problem("gemm", a, d, precision, layout)

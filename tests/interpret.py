@@ -13,6 +13,7 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
+import dataclasses
 import functools
 import importlib
 import json
@@ -24,10 +25,12 @@ import numpy as np
 import torch
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kernels import tiles
+from kernels.spec import ARGUMENTS
 from kernels.variants import variants
 from tests.gpu import reference
 from tests.gpu.cases import ACTIVATIONS, Case
@@ -36,7 +39,7 @@ from tests.gpu.problem import Problem
 
 reference.U_OUT["bf16"] = 2.0**-7
 NUMBERS = {"i32": np.int32, "i64": np.int64, "fp32": np.float32}
-SMALL = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 16, "GROUP_M": 2}  # speed; a last group of one row of tiles
+SMALL = {"block_m": 32, "block_n": 32, "block_k": 16, "group_m": 2}  # speed; a last group of one row of tiles
 VANISHING = 2.0**-126
 
 
@@ -81,17 +84,26 @@ def table_arguments(p: Problem) -> dict:
     return {**found, "bias_ptrs": pointers.get("bias", 0), **{f"group_{x}": pointers[x] for x in "mnk"}}
 
 
+def descriptor(row, name: str, p: Problem) -> TensorDescriptor:
+    """A descriptor as the C side encodes it, of the matrix as stored; for a C that is absent it is D's."""
+    logical = {"a": p.a, "b": p.b, "c": p.c or p.d, "d": p.d}[name[0]][0]
+    flipped = {"a": p.case.trans_a, "b": p.case.trans_b}.get(name[0], False)
+    return TensorDescriptor.from_tensor(logical.mT if flipped else logical, list(row.box(name)[1:]))
+
+
 def launch(row, p: Problem, programs: int, changed: dict) -> None:
     """The kernel of a table's row on this problem; `changed` replaces some of the row's compile-time arguments."""
     module, function = row.kernel.split(".")
     kernel = getattr(importlib.import_module(f"kernels.{module}"), function)
     constants = row.constexprs() | {"UPCAST": int(row.problem.a == "bf16")} | changed
     values = table_arguments(p) if p.case.pointers else single_arguments(p)
-    if row.problem.op == "gemm":
+    if row.problem.op == "gemm" and not row.config.persistent:
         tiles_m, tiles_n = -(-p.case.m // constants["BLOCK_M"]), -(-p.case.n // constants["BLOCK_N"])
         programs = tiles_m * tiles_n * (p.case.batch if p.case.batch >= 0 else 1)
-    names = [name for name in kernel.arg_names if name not in constants]
-    arguments = {name: typed(row.argument_type(name), values[name]) for name in names}
+    arguments = {}
+    for name in (name for name in kernel.arg_names if name not in constants):
+        is_descriptor = ARGUMENTS[name] == "desc"
+        arguments[name] = descriptor(row, name, p) if is_descriptor else typed(row.argument_type(name), values[name])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # numpy warns of Inf and NaN, which are what is tested
         kernel[(programs,)](**arguments, **{n: v for n, v in constants.items() if n in kernel.arg_names})
@@ -121,11 +133,12 @@ def not_vanishing(p: Problem) -> list[str]:
 def run(job: dict) -> list[str]:
     """What is wrong with one job. With several numbers of programs, all must give the same bits."""
     row = table()[job["row"]]
-    changed = SMALL | job.get("changed", {}) if job.get("small", True) else {}
+    if job.get("small", True):
+        row = dataclasses.replace(row, config=dataclasses.replace(row.config, **SMALL))
     problems, outputs = [], []
     for programs in job.get("programs", [3]):
         p = prepare(job)
-        launch(row, p, programs, changed)
+        launch(row, p, programs, job.get("changed", {}))
         if "ends" not in job or job.get("harmless"):
             problems += mismatches(p, p.d) + tail_problems(p)
         elif not all(bool(d.isfinite().all()) for d in p.d):

@@ -20,7 +20,14 @@ ONLY = {
     ("aot", "triton"): {"compile.py"},
     ("aot", "jinja2"): {"render.py"},
     ("aot", "lz4"): {"pack.py"},
-    ("kernels", "triton"): {"gemm.py", "grouped_gemm.py", "gemm_sm90.py", "grouped_mm.py", "tiles.py"},
+    ("kernels", "triton"): {
+        "gemm.py",
+        "grouped_gemm.py",
+        "gemm_descriptor.py",
+        "gemm_sm90.py",
+        "grouped_mm.py",
+        "tiles.py",
+    },
 }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.variants import variants
+from kernels.variants import KERNELS, variants
 from tests.gpu.cases import ACTIVATIONS, TYPES, Case, random_case
 
 if any(importlib.util.find_spec(name) is None for name in ("numpy", "torch", "triton")):
@@ -24,8 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 ENTRY = {"gemm": "gemm", "grouped_mm": "grouped_mm", "grouped_gemm": "grouped_gemm_tables"}
 # One row for each kernel, problem and guard: the tile sizes, which the targets differ in, are made small for speed.
 # Gluon kernels have no interpreter: the GPU suite runs them, and tests/test_compile.py their compilation.
-ROWS = {(r.problem, r.guard): r for r in reversed(variants()) if not r.kernel.startswith("gemm_sm90.")}
-BY_NAME = {(p.op, p.a, p.d, p.precision, p.layout, guard): row for (p, guard), row in ROWS.items()}
+TABLE = [row for row in variants() if not row.kernel.startswith("gemm_sm90.")]
+ROWS = {(row.kernel, row.problem, row.guard): row for row in reversed(TABLE)}
+BY_NAME = {(kernel, p.op, p.a, p.d, p.precision, p.layout, guard): row for (kernel, p, guard), row in ROWS.items()}
 HALF = ("bf16", "bf16", "exact")
 ODD = {"m": 67, "n": 41, "k": 37, "pads": (1, 3, 0, 5), "leads": (1, 2, 3, 5)}
 EVEN = {"m": 72, "n": 56, "k": 40, "pads": (8, 0, 16, 8)}
@@ -33,9 +34,9 @@ EPILOGUE = {"alpha": 0.75, "beta": -0.5, "c": "separate", "bias": "each"}
 FAR = [0.0, -0.0, 1e-3, -1e-3, 0.7, -0.7, 4.0, -5.5, 11.0, -20.0, -100.0, 100.0, 3e4, -3e4]
 
 
-def job(name: str, op: str, types=HALF, layout: str = "nn", guard=(), extra=None, **fields) -> dict:
+def job(name: str, op: str, types=HALF, layout: str = "nn", guard=(), kernel="", extra=None, **fields) -> dict:
     """What tests/interpret.py runs: a case, the table's row for it, and what a case cannot say (`extra`)."""
-    row = BY_NAME[(op, *types, layout, guard)]
+    row = BY_NAME[(kernel or KERNELS[op], op, *types, layout, guard)]
     # The interpreter multiplies float32 in full, so the tightest bound holds for every way to multiply it.
     precision = "ieee" if types[0] == "f32" else "exact"
     words = {"entry": ENTRY[op], "a_type": types[0], "d_type": types[1], "precision": precision}
@@ -44,17 +45,56 @@ def job(name: str, op: str, types=HALF, layout: str = "nn", guard=(), extra=None
     return {"id": f"{op}-{name}", "row": row.name, "case": dataclasses.asdict(case), **(extra or {})}
 
 
+def sizes_for(guard, layout: str) -> dict:
+    """Extents of no tile's multiple, and leading dimensions such as the guard asks."""
+    if "align16" in guard:
+        return EVEN
+    if "descriptor" not in guard:
+        return ODD
+    m, n, k = (ODD[x] for x in "mnk")
+    stored = (m if layout[0] == "t" else k, k if layout[1] == "t" else n, n, n)
+    return {"m": m, "n": n, "k": k, "pads": tuple(-x % 8 + 8 * i for i, x in enumerate(stored))}
+
+
 def table_jobs():
     """Each row, with partial tiles, gaps, C and bias, and every activation in turn."""
-    for i, ((p, guard), row) in enumerate(sorted(ROWS.items(), key=lambda item: item[1].name)):
-        fields = {**(EVEN if "align16" in guard else ODD), **EPILOGUE, "spread": "uniform", "vary": "mnk0", "seed": i}
+    for i, ((kernel, p, guard), row) in enumerate(sorted(ROWS.items(), key=lambda item: item[1].name)):
+        fields = {**sizes_for(guard, p.layout), **EPILOGUE, "spread": "uniform", "vary": "mnk0", "seed": i}
         fields["activation"] = None if "linear" in guard else ACTIVATIONS[i // 3 % 4]
         types = (p.a, p.d, p.precision)
-        yield job("-".join((*types, p.layout, *guard)), p.op, types, p.layout, guard, **fields)
-        if types == HALF and p.layout == "nt":
-            extra = {"small": False}
-            yield job("-".join(("as-in-table", *guard)), p.op, types, p.layout, guard, extra, **EVEN)
+        name = "-".join((*types, p.layout, *guard)) + kernel.split(".")[1].removeprefix(p.op)
+        yield job(name, p.op, types, p.layout, guard, kernel, **fields)
         assert row.problem == p
+
+
+def tile_jobs():
+    """Each tile as it is in the table, on a problem it does not divide; layouts in turn."""
+    tiles = {}
+    for row in TABLE:
+        if row.problem.a == row.problem.d == "bf16":
+            tiles.setdefault((row.problem.op, row.shape_name, row.guard), []).append(row)
+    for i, ((op, shape, guard), rows) in enumerate(tiles.items()):
+        row = rows[i % len(rows)]
+        layout = row.problem.layout
+        fields = {**sizes_for(guard, layout), **EPILOGUE, "seed": i}
+        name = "-".join(("as-in-table", shape, layout, *guard))
+        yield {**job(name, op, HALF, layout, guard, row.kernel, {"small": False}, **fields), "row": row.name}
+
+
+def descriptor_jobs():
+    """Edges of the rules that products through descriptors have: A and B are read, there is one product."""
+    for kernel, guard in (("pipelined", ("descriptor",)), ("specialized", ("descriptor", "linear"))):
+        for name, fields in {
+            "one-row": {"m": 1, "n": 72, "k": 40, "bias": "row", "beta": 1.0, "c": "separate"},
+            "one-element": {"m": 1, "n": 1, "k": 1, "pads": (7, 7, 7, 7)},
+            "whole-tiles": {"m": 64, "n": 64, "k": 32, "alpha": -0.5},
+            "in-place": {"m": 40, "n": 32, "k": 24, "pads": (0, 8, 8, 8), "c": "in_place", "beta": 2.0},
+            "beta0-nan-c": {"m": 40, "n": 32, "k": 24, "c": "separate", "nan_c": True, "bias": "row"},
+            "inf": {"m": 40, "n": 32, "k": 24, "values": "inf"},
+            "nan": {"m": 40, "n": 32, "k": 24, "values": "nan"},
+        }.items():
+            full = f"gemm_descriptor.gemm_{kernel}"
+            yield job(f"{kernel}-{name}", "gemm", HALF, "nn", guard, full, {"programs": [1, 3]}, **fields)
 
 
 def edge_jobs(op: str):
@@ -144,13 +184,15 @@ def fault_jobs():
     """Kernels told something false: what the checks are worth."""
     yield job("fault-rows-of-8", "gemm", extra={"changed": {"ALIGN": 8}}, **ODD)
     yield job("fault-layout", "gemm", layout="nt", extra={"changed": {"TRANS_B": 0}}, **{**ODD, "n": 37})
+    wrong = {"guard": ("descriptor",), "kernel": "gemm_descriptor.gemm_pipelined", **sizes_for(("descriptor",), "nn")}
+    yield job("fault-box", "gemm", extra={"changed": {"BLOCK_K": 32}}, **wrong)
     yield job("fault-activation", "grouped_mm", extra={"changed": {"ACTIVATE": 0}}, **ODD, activation="silu")
     yield job("fault-groups", "grouped_gemm", extra={"changed": {"TRANS_A": 1}}, **ODD)
     yield job("fault-ends", "grouped_mm", extra={"ends": [60, 134, 201], "harmless": True}, **ODD)
 
 
 OPS = tuple(ENTRY)
-GOOD = [*table_jobs(), *dense_jobs(), *packed_jobs(), *pointer_jobs(), *random_jobs()]
+GOOD = [*table_jobs(), *tile_jobs(), *descriptor_jobs(), *dense_jobs(), *packed_jobs(), *pointer_jobs(), *random_jobs()]
 GOOD += [x for op in OPS for x in edge_jobs(op)] + [x for op in OPS[1:] for x in many_groups(op)]
 SIDES = (1, 2, 3, 5, 8, 9, 16, 33)
 GOOD.append({"id": "tile-order", "shapes": list(itertools.product(SIDES, SIDES, (1, 2, 3, 8)))})

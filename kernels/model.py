@@ -45,10 +45,10 @@ def rough(block_m: int, block_n: int, block_k: int, rate: int, speed: Speed) -> 
 
 
 def reuse(block_m: int, block_n: int) -> float:
-    """A tile's speed by how often it uses what it loads, from 0 for a thin one to 1 for an endless one: half of its
-    time is arithmetic when a loaded byte serves 64 multiplications."""
-    served = block_m * block_n / (block_m + block_n)
-    return served / (served + 64)
+    """A tile's speed by how often it uses what it loads: from 0 for a thin one to 1 for an endless one, and half of
+    that for one that multiplies each loaded element 96 times, counting an element of A and one of B as one."""
+    times = block_m * block_n / (block_m + block_n)
+    return times / (times + 96)
 
 
 @functools.cache

@@ -11,42 +11,43 @@ POINTERS, PIPELINED, SPECIALIZED = "gemm.gemm", "gemm_descriptor.gemm_pipelined"
 SAME, BOTH, FLOAT = ("16-bit",), ("16-bit", "f32"), ("f32",)
 
 # outputs, kernel, block_m, block_n, block_k, warps, stages, parts, guard
-AMPERE_SMALL = (
-    (SAME, POINTERS, 64, 32, 128, 4, 3, 1, ("align16", "linear")),
-    (BOTH, POINTERS, 16, 64, 128, 4, 4, 1, ("align16",)),
+AMPERE_NARROW = (
+    (SAME, POINTERS, 16, 64, 128, 4, 4, 1, ("align16",)),
     (SAME, POINTERS, 16, 32, 128, 4, 5, 1, ("align16",)),
 )
 SM80 = (
     (SAME, POINTERS, 128, 256, 64, 8, 3, 1, ("align16", "linear")),
-    (BOTH, POINTERS, 64, 128, 64, 4, 4, 1, ("align16", "linear")),
-    *AMPERE_SMALL,
+    (SAME, POINTERS, 64, 128, 64, 4, 4, 1, ("align16",)),
+    (FLOAT, POINTERS, 64, 128, 64, 4, 4, 1, ("align16", "linear")),
+    *AMPERE_NARROW,
 )
 SM86 = (  # 99 KiB of shared memory
-    (BOTH, POINTERS, 128, 128, 64, 8, 3, 1, ("align16", "linear")),
+    (SAME, POINTERS, 128, 128, 64, 8, 3, 1, ("align16",)),
+    (FLOAT, POINTERS, 128, 128, 64, 8, 3, 1, ("align16", "linear")),
     (SAME, POINTERS, 64, 128, 64, 4, 3, 1, ("align16", "linear")),
-    *AMPERE_SMALL,
+    *AMPERE_NARROW,
 )
 SM100 = (
     (SAME, SPECIALIZED, 128, 256, 64, 8, 4, 4, ("descriptor", "linear")),
-    (BOTH, SPECIALIZED, 128, 128, 64, 8, 5, 2, ("descriptor", "linear")),
-    (SAME, PIPELINED, 64, 64, 128, 4, 4, 1, ("descriptor",)),
-    (FLOAT, PIPELINED, 64, 64, 128, 4, 4, 1, ("descriptor", "linear")),
+    (SAME, SPECIALIZED, 128, 128, 64, 8, 5, 2, ("descriptor",)),
+    (FLOAT, SPECIALIZED, 128, 128, 64, 8, 5, 2, ("descriptor", "linear")),
+    (BOTH, PIPELINED, 64, 64, 128, 4, 4, 1, ("descriptor", "linear")),
     (BOTH, PIPELINED, 16, 64, 128, 4, 5, 1, ("descriptor",)),
     (SAME, PIPELINED, 16, 32, 128, 4, 8, 1, ("descriptor",)),
 )
 SM120 = (  # 99 KiB
-    (BOTH, PIPELINED, 128, 128, 64, 8, 4, 1, ("descriptor", "linear")),
+    (SAME, PIPELINED, 128, 128, 64, 8, 4, 1, ("descriptor",)),
+    (FLOAT, PIPELINED, 128, 128, 64, 8, 4, 1, ("descriptor", "linear")),
     (SAME, PIPELINED, 64, 128, 64, 4, 4, 1, ("descriptor", "linear")),
-    (SAME, PIPELINED, 64, 64, 64, 4, 4, 1, ("descriptor",)),
-    (FLOAT, PIPELINED, 64, 64, 64, 4, 4, 1, ("descriptor", "linear")),
+    (BOTH, PIPELINED, 64, 64, 64, 4, 4, 1, ("descriptor", "linear")),
     (BOTH, PIPELINED, 16, 64, 128, 4, 5, 1, ("descriptor",)),
     (SAME, PIPELINED, 16, 32, 128, 4, 8, 1, ("descriptor",)),
 )
 # target -> its tiles, and the rate of an endless one beside the reference set's large tile, which has 100. The
 # reference set does not use the copy engine, and so falls behind most where the tensor cores are fastest.
 SETS = {
-    80: (SM80, 210), 86: (SM86, 210), 87: (SM80, 210), 89: (SM86, 210),
-    100: (SM100, 420), 103: (SM100, 420), 110: (SM100, 420), 120: (SM120, 250), 121: (SM120, 250),
+    80: (SM80, 260), 86: (SM86, 260), 87: (SM80, 260), 89: (SM86, 260),
+    100: (SM100, 520), 103: (SM100, 520), 110: (SM100, 520), 120: (SM120, 310), 121: (SM120, 310),
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -126,6 +127,33 @@ def test_metadata_and_cubin_must_agree(artifact):
 def test_what_is_no_cubin_is_refused(data):
     with pytest.raises(CubinError, match="ELF"):
         read_cubin(data)
+
+
+def blackwell(target: int, kernel: str):
+    """The row of this kernel that compiles fastest."""
+    found = [v for v in variants((target,)) if v.kernel == f"gemm_descriptor.{kernel}" and "linear" in v.guard]
+    return min(found, key=lambda v: v.config.block_m * v.config.block_n)
+
+
+@pytest.mark.parametrize("kernel", ["gemm_pipelined", "gemm_specialized"])
+def test_a_descriptor_kernel_reads_the_maps_alone(kernel):
+    """Nobody fills in the sizes and strides that Triton passes beside each map."""
+    variant = blackwell(100, kernel)
+    with aot_compile.offline(variant, 580) as (target, record, _):
+        aot_compile.run_compile(variant, target)
+        ptx = next(Path(p) for name, p in record["metadata_group"].items() if name.endswith(".ptx")).read_text()
+    names = [name for name, _ in expected_params(variant)]
+    read = {names[int(i)] for i in re.findall(rf"ld\.param\S*\s[^;]*\[{kernel}_param_(\d+)\]", ptx)}
+    assert {"bias_ptr", "K", "alpha", "beta"} <= read
+    assert not [name for name in read if "." in name]
+    assert "tcgen05.mma" in ptx and "mma.sync" not in ptx
+
+
+@pytest.mark.parametrize("target", [103, 110, 121])
+def test_kin_of_the_default_targets_get_their_descriptor_kernels(target):
+    artifact = compile_variant(blackwell(target, "gemm_pipelined"))
+    assert [box.name for box in artifact.boxes] == ["a_desc", "b_desc", "c_desc", "d_desc"]
+    assert (artifact.target, artifact.local_bytes) == (target, 0)
 
 
 def test_the_source_closure_has_the_kernel_and_its_helpers():

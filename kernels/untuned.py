@@ -1,14 +1,15 @@
 """Fast rows nobody has measured: dense products of 16-bit inputs on every target but Hopper.
 
 Tiles are what such devices are known to like; rates, and so the choice among them, follow from each tile's reuse of
-what it loads. Measured models in tuned/sm<target>.json would take their place. Tiles marked BOTH also give float32.
+what it loads. Measured models in tuned/sm<target>.json take their place.
 """
 
 from kernels.model import reuse
 from kernels.spec import Config, Problem, Variant
 
 POINTERS, PIPELINED, SPECIALIZED = "gemm.gemm", "gemm_descriptor.gemm_pipelined", "gemm_descriptor.gemm_specialized"
-SAME, BOTH, FLOAT = ("16-bit",), ("16-bit", "f32"), ("f32",)
+# What a tile gives: the inputs' type, float32, or either in a row of its own.
+SAME, FLOAT, BOTH = ("16-bit",), ("f32",), ("16-bit", "f32")
 
 # outputs, kernel, block_m, block_n, block_k, warps, stages, parts, guard
 AMPERE_NARROW = (

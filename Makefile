@@ -1,8 +1,8 @@
-# build, test, gpu-test, bench: one line each; the recipes are in Python.
+# build, test, gpu-test, bench, report, candidates, tune: one line each; the recipes are in Python.
 PYTHON ?= python3
 export TARGETS MIN_DRIVER JOBS
 
-.PHONY: build test gpu-test bench clean
+.PHONY: build test gpu-test bench report candidates tune clean
 
 build:
 	@$(PYTHON) build/bootstrap.py build && .venv/bin/python -m build
@@ -15,6 +15,15 @@ gpu-test:
 
 bench:
 	@$(PYTHON) bench/run.py
+
+report:
+	@$(PYTHON) build/bootstrap.py report && .venv/bin/python bench/pictures.py && .venv/bin/python bench/readme.py
+
+candidates:
+	@$(PYTHON) build/bootstrap.py build && .venv/bin/python -m build.candidates
+
+tune:
+	@$(PYTHON) bench/tune.py $(if $(SHAPES),--file $(SHAPES)) && $(PYTHON) -m build.fit
 
 clean:
 	rm -rf .cache dist runtime/libgemm/_lib runtime/libgemm/_ffi.py

@@ -41,6 +41,7 @@ class Artifact:
     shared_bytes: int
     registers: int
     local_bytes: int  # stack and spills per thread
+    overlaps: bool  # waits by itself for the kernel ahead of it in the stream, and so may be started before that ends
     toolkit: tuple[int, int]  # CUDA release of the ptxas that made the cubin
     boxes: tuple[Box, ...]  # in order of the kernel's descriptors
     cubin: bytes = dataclasses.field(repr=False)

@@ -148,7 +148,7 @@ def run_compile(variant: Variant, target) -> None:
     triton.compile(source(kernel, signature, constexprs, attrs), target=target, options=options)
 
 
-def make_artifact(variant: Variant, metadata: dict, cubin: bytes) -> Artifact:
+def make_artifact(variant: Variant, metadata: dict, cubin: bytes, ptx: str) -> Artifact:
     """Join compiled metadata and the cubin's headers; refuse what the C launcher could not honour."""
     facts = read_cubin(cubin)
     threads = metadata["num_warps"] * WARP_SIZE
@@ -178,6 +178,7 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes) -> Artifact:
         shared_bytes=metadata["shared"],
         registers=facts.registers,
         local_bytes=facts.local_bytes,
+        overlaps="griddepcontrol.wait" in ptx,
         toolkit=facts.toolkit,
         boxes=make_boxes(variant, metadata),
         cubin=cubin,
@@ -194,8 +195,10 @@ def compile_variant(variant: Variant, min_driver: int = 580, direct: bool = Fals
             else:
                 run_tool(variant, cache)
             files = record["metadata_group"]
-            cubin = next(Path(path) for name, path in files.items() if name.endswith(".cubin")).read_bytes()
-        return make_artifact(variant, record["metadata"], cubin)
+            cubin, ptx = (
+                next(Path(p) for name, p in files.items() if name.endswith(end)) for end in (".cubin", ".ptx")
+            )
+            return make_artifact(variant, record["metadata"], cubin.read_bytes(), ptx.read_text())
     except (CompileError, CubinError) as error:
         raise CompileError(f"{variant.name}: {error}" if isinstance(error, CubinError) else str(error)) from error
     except Exception as error:

@@ -6,6 +6,7 @@ import json
 
 from aot.artifact import Artifact
 from aot.compile import ENVIRONMENT
+from kernels.model import tuned
 from kernels.spec import Variant
 
 SCHEMA = 1
@@ -27,7 +28,7 @@ def canonical(value) -> bytes:
 def describe(variant: Variant, artifact: Artifact) -> dict:
     facts = artifact.launch_facts()
     del facts["variant"], facts["target"], facts["kernel"], facts["params"]  # params stand once for each kernel
-    return {**variant.to_dict(), **facts, "origin": "tuned" if variant.tuned else "untuned"}
+    return {**variant.to_dict(), **facts, "origin": "tuned" if variant.fit else "untuned"}
 
 
 def build_id(rows: list[tuple[Variant, Artifact]]) -> str:
@@ -36,7 +37,9 @@ def build_id(rows: list[tuple[Variant, Artifact]]) -> str:
     for record in sorted(canonical(artifact.launch_facts()) for _, artifact in rows):
         digest.update(record)
     for variant, _ in rows:
-        digest.update(canonical(variant.to_dict()))
+        digest.update(canonical([variant.to_dict(), dataclasses.asdict(variant.fit) if variant.fit else None]))
+    for target in sorted({variant.target for variant, _ in rows}):
+        digest.update(canonical(tuned(target).known if tuned(target) else None))
     return digest.hexdigest()
 
 
@@ -58,6 +61,7 @@ def make_manifest(rows: list[tuple[Variant, Artifact]], version: str, toolchain:
             }
             for target, artifacts in targets.items()
         },
+        "tuning": {str(target): found.origin for target in targets if (found := tuned(target))},
         "kernels": {artifact.kernel: [dataclasses.asdict(param) for param in artifact.params] for _, artifact in rows},
         "variants": [describe(variant, artifact) for variant, artifact in rows],
     }

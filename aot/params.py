@@ -11,6 +11,7 @@ TYPE_BYTES = {"i32": 4, "i64": 8, "fp32": 4}
 DESCRIPTOR = (("map", 128), ("shape[0]", 4), ("shape[1]", 4), ("strides[0]", 8), ("strides[1]", 8))
 # Triton's numbers for element types in descriptor metadata -> CUtensorMapDataType
 ELEMENTS = {6: 6, 7: 7, 8: 10, 9: 8, 10: 9}
+TFLOAT32 = 11
 
 
 class CompileError(RuntimeError):
@@ -51,6 +52,12 @@ def check_params(variant: Variant, facts: CubinFacts) -> tuple[Param, ...]:
     return tuple(Param(name, offset, size) for (name, _), (offset, size) in zip(expected, facts.params, strict=True))
 
 
+def element_of(variant: Variant, name: str, element: int) -> int:
+    """CUtensorMapDataType of a descriptor: float32 operands that are multiplied as tf32 are rounded on their way in."""
+    is_rounded = variant.problem.precision == "tf32" and name in ("a_desc", "b_desc")
+    return TFLOAT32 if is_rounded else ELEMENTS[element]
+
+
 def make_boxes(variant: Variant, metadata: dict) -> tuple[Box, ...]:
     """Each descriptor's box from the compiled metadata: with clusters it is smaller than the declared block."""
     names = [n for n in kernel_function(variant).arg_names if ARGUMENTS.get(n) == "desc"]
@@ -58,5 +65,5 @@ def make_boxes(variant: Variant, metadata: dict) -> tuple[Box, ...]:
     for name, meta in zip(names, metadata.get("tensordesc_meta") or (), strict=True):
         if meta["fp4_padded"] or meta["is_im2col"]:
             raise CompileError(f"{variant.name}: descriptor {name} is of a kind the launcher cannot encode: {meta}")
-        boxes.append(Box(name, *meta["block_size"], meta["swizzle"], ELEMENTS[meta["elem_type"]]))
+        boxes.append(Box(name, *meta["block_size"], meta["swizzle"], element_of(variant, name, meta["elem_type"])))
     return tuple(boxes)

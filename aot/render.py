@@ -9,7 +9,8 @@ import jinja2
 from aot.artifact import Artifact
 from aot.manifest import canonical, driver_floor
 from aot.pack import Packed
-from kernels.spec import DTYPES, LAYOUTS, OPS, PRECISIONS, TARGETS, Variant
+from kernels.model import CLUSTERS, MACHINE, tuned
+from kernels.spec import DTYPES, HELPERS, LAYOUTS, OPS, PRECISIONS, TARGETS, Variant
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -20,6 +21,9 @@ TYPE_ORDER = [
     for d in dict.fromkeys((a, "f32"))
     for precision in (("tf32", "tf32x3", "ieee") if a == "f32" else ("exact",))
 ]
+
+ALL_OPS = OPS + HELPERS  # the C enum op
+MOST_ROWS = 64  # of one problem; choose.c keeps an estimate of each
 
 Row = tuple[Variant, Artifact]
 
@@ -43,7 +47,7 @@ def bucket(variant: Variant) -> int:
     """Index of the C side's bucket: operation, types, layout."""
     p = variant.problem
     types = TYPE_ORDER.index((p.a, p.d, p.precision))
-    return (OPS.index(p.op) * len(TYPE_ORDER) + types) * len(LAYOUTS) + LAYOUTS.index(p.layout)
+    return (ALL_OPS.index(p.op) * len(TYPE_ORDER) + types) * len(LAYOUTS) + LAYOUTS.index(p.layout)
 
 
 def in_table_order(rows: list[Row]) -> list[Row]:
@@ -69,14 +73,27 @@ def launch_signatures(artifacts: list[Artifact]) -> dict[str, tuple]:
 
 def bucket_starts(variants: list[Variant], first_row: int) -> list[int]:
     """Where each bucket of one target starts in the table, and, last, where the target ends."""
-    count = len(OPS) * len(TYPE_ORDER) * len(LAYOUTS)
+    count = len(ALL_OPS) * len(TYPE_ORDER) * len(LAYOUTS)
     sizes = [0] * count
     for variant in variants:
         sizes[bucket(variant)] += 1
+    if max(sizes) > MOST_ROWS:
+        raise RenderError(f"{max(sizes)} rows compute one problem: choose.c weighs {MOST_ROWS}")
     starts = [first_row]
     for size in sizes:
         starts.append(starts[-1] + size)
     return starts
+
+
+def known_shapes(target: int, variants: list[Variant]) -> list[dict]:
+    """Shapes whose winner was measured, where it is among these variants."""
+    symbols = {v.fit_name: fit_symbol(v) for v in variants if v.fit}
+    found = tuned(target)
+    return [
+        {"m": m, "n": n, "k": k, "layout": LAYOUTS.index(layout), "fit": symbols[tile]}
+        for m, n, k, layout, tile in (found.known if found else ())
+        if tile in symbols
+    ]
 
 
 def target_tables(rows: list[Row]) -> list[dict]:
@@ -91,11 +108,25 @@ def target_tables(rows: list[Row]) -> list[dict]:
                 "min_driver": min_driver,
                 "rows": len(own),
                 "multiprocessors": TARGETS[number].multiprocessors,
+                "known": known_shapes(number, [variant for variant, _ in own]),
                 "buckets": bucket_starts([variant for variant, _ in own], first),
             }
         )
         first += len(own)
     return tables
+
+
+def fit_symbol(variant: Variant) -> str:
+    return f"fit_sm{variant.target}_{variant.fit_name}"
+
+
+def fit_tables(variants: list[Variant]) -> list[dict]:
+    """The weights of every tile and family that was measured, once each."""
+    found = {fit_symbol(v): v.fit for v in variants if v.fit}
+    return [
+        {"name": name, "scale": float(fit.scale), "weights": [list(map(float, row)) for row in fit.weights]}
+        for name, fit in found.items()
+    ]
 
 
 def type_table() -> list[list[list[int]]]:
@@ -120,9 +151,9 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
     files["table.c"] = env.get_template("table.c.j2").render(
         rows=[
             {"variant": v, "artifact": a, "place": packed.places[v.name], "launcher": launcher_name(a.kernel),
-             "op": OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a][2], "d_type": DTYPES[v.problem.d][2],
+             "op": ALL_OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a][2], "d_type": DTYPES[v.problem.d][2],
              "precision": PRECISIONS[v.problem.precision], "layout": LAYOUTS.index(v.problem.layout),
-             "model": [float(number) for number in astuple(v.model)]}
+             "fit": f"&{fit_symbol(v)}" if v.fit else "NULL", "model": [float(number) for number in astuple(v.model)]}
             for v, a in rows
         ],
         launchers=[launcher_name(kernel) for kernel in signatures],
@@ -130,6 +161,9 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         chunks=packed.chunks,
         types=type_table(),
         type_count=len(TYPE_ORDER),
+        machine=[float(number) for number in astuple(MACHINE)],
+        clusters=CLUSTERS,
+        fits=fit_tables([variant for variant, _ in rows]),
         build_id=manifest["build_id"],
     )  # fmt: skip
     files["blobs.c"] = env.get_template("blobs.c.j2").render(files=names, manifest_bytes=len(blobs["manifest"]) - 1)

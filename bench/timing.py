@@ -11,6 +11,7 @@ def rotations(bytes_each: float) -> int:
 
 def capture(call, inputs) -> torch.cuda.CUDAGraph:
     """A graph of `call` on each of the inputs, warmed up."""
+    torch.cuda.synchronize()  # the inputs are made on another stream
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for one in inputs:

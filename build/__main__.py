@@ -85,9 +85,9 @@ def products(wheel: Path) -> list[Path]:
             *sorted((staged / "_lib").iterdir())]  # fmt: skip
 
 
-def make_library(rows, manifest: dict) -> Linked:
+def make_library(rows, manifest: dict, output: Path) -> Linked:
     packed = pack([artifact for _, artifact in rows])
-    return link(render(rows, packed, manifest), DIST / "libgemm.so", CSRC, os.environ.get("CC", "cc"))
+    return link(render(rows, packed, manifest), output, CSRC, os.environ.get("CC", "cc"))
 
 
 def build() -> None:
@@ -101,7 +101,7 @@ def build() -> None:
         write_manifest(manifest, DIST)  # the commit may have moved
         state = "unchanged"
     else:
-        wheel = package(make_library(rows, manifest), manifest, DIST)
+        wheel = package(make_library(rows, manifest, DIST / "libgemm.so"), manifest, DIST)
         files = {str(p.relative_to(ROOT)): digest(p.read_bytes()) for p in products(wheel)}
         stamp.write_text(json.dumps({"key": key, "files": files}))
         state = "built"

@@ -1,4 +1,4 @@
-"""Makes .venv with pinned dependencies: `python3 build/bootstrap.py build|test`. Stdlib only; builds nothing.
+"""Makes .venv with pinned dependencies: `python3 build/bootstrap.py build|test|report`. Stdlib only; builds nothing.
 
 Does nothing when .venv already holds what pyproject.toml asks for. PIP_CONSTRAINT and pip's own settings apply.
 """
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 NEEDED_PYTHON = (3, 10)
-EXTRAS = {"build": "", "test": "[test]"}
+EXTRAS = {"build": "", "test": "[test]", "report": "[bench]"}
 
 
 def missing_prerequisites() -> list[str]:
@@ -56,8 +56,8 @@ def install(extra: str) -> None:
 
 
 def main() -> int:
-    if sys.argv[1:] not in (["build"], ["test"]):
-        print(f"usage: {sys.argv[0]} build|test", file=sys.stderr)
+    if len(sys.argv) != 2 or sys.argv[1] not in EXTRAS:
+        print(f"usage: {sys.argv[0]} {'|'.join(EXTRAS)}", file=sys.stderr)
         return 2
     extra = sys.argv[1]
     if installed(extra):

@@ -4,13 +4,15 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
 from aot.artifact import Artifact
 from aot.compile import ENVIRONMENT, KERNELS, MIN_DRIVERS, source_closure
-from kernels.spec import ARGUMENTS, Variant
+from kernels.arguments import ARGUMENTS
+from kernels.spec import Variant
 
 FORMAT = 1  # of the record; a change makes old entries unreachable
 
@@ -35,14 +37,15 @@ class Cache:
             importlib.metadata.version("triton"),
             json.dumps(ENVIRONMENT, sort_keys=True),
             str(MIN_DRIVERS[min_driver]),
-            json.dumps(ARGUMENTS),
             *((KERNELS.parent / "aot" / name).read_bytes() for name in ("compile.py", "elf.py", "params.py")),
         )
 
     def source_digest(self, kernel: str) -> str:
         if kernel not in self.sources:
             files = source_closure(kernel)
-            self.sources[kernel] = digest(*(part for f in files for part in (f.name, f.read_bytes())))
+            words = set(re.findall(r"\w+", " ".join(f.read_text() for f in files)))
+            types = json.dumps({name: kind for name, kind in ARGUMENTS.items() if name in words})
+            self.sources[kernel] = digest(types, *(part for f in files for part in (f.name, f.read_bytes())))
         return self.sources[kernel]
 
     def key(self, variant: Variant) -> str:

@@ -54,15 +54,15 @@ def write_bindings(path: Path) -> None:
         file.write(f"ABI = {header_constant('LIBGEMM_ABI')}\n")
 
 
-def stage(linked: Linked) -> None:
+def stage(linked: Linked, package: Path = PACKAGE) -> None:
     """Put library, header and bindings into the Python package, which then works from the source tree."""
-    folder = PACKAGE / "_lib"
+    folder = package / "_lib"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     shutil.copyfile(linked.library, folder / "libgemm.so")
     (folder / "libgemm.h").write_text(header_text())
     (folder / "platform.json").write_text(json.dumps({"glibc": linked.glibc, "machine": linked.machine}) + "\n")
-    write_bindings(PACKAGE / "_ffi.py")
+    write_bindings(package / "_ffi.py")
 
 
 def make_wheel(dist: Path) -> Path:

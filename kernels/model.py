@@ -1,17 +1,20 @@
-"""How long a variant takes on a problem, as six numbers: measured ones from tuned/<target>.json, else rough ones.
+"""How long a variant takes on a problem: a fitted formula where tuning measured it, a rough one elsewhere. Stdlib only.
 
-A multiprocessor that works through T tiles of S steps in K needs, and memory needs for all bytes read and written once,
+Both begin with what one product asks of a multiprocessor and of memory. With T tiles whose K is shared S ways, on P
+multiprocessors, there are ceil(T S / P) turns of `steps` steps in K.
 
-    compute = fixed + S * step + tile + (T - 1) * (S * next_step + next_tile)
-              (where K is split P ways, S is a piece's steps, and arrive + P * piece comes on top)
-    memory  = fixed + bytes * byte
+Rough (untuned rows), in nanoseconds:
+
+    compute = fixed + turns * (steps * step + tile),  memory = fixed + bytes * byte
     time    = (compute^4 + memory^4)^(1/4)
 
-which the C side (choose.c) evaluates; a variant is as good as its time. Stdlib only.
+Fitted (tuned rows): log2 of the microseconds is a weighted sum of `features`, below. The weights come from
+tuned/<target>.json, which `make tune` writes; choose.c evaluates the same sums (tests compare the two).
 """
 
 import functools
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +24,9 @@ TUNED = Path(__file__).parent / "tuned"
 @dataclass(frozen=True)
 class Model:
     fixed_ns: float  # launch, first loads, last store
-    step_ns: float  # one step in K of the first tile
+    step_ns: float  # one step in K of a tile
     tile_ns: float  # its epilogue
-    next_step_ns: float  # of each further tile, whose loads and epilogue overlap
-    next_tile_ns: float
     byte_ps: float  # time of one byte of A, B, C and D
-    arrive_ns: float = 0.0  # where K is split: to tell the arrival, and to wait for the last
-    piece_ns: float = 0.0  # and to add one piece
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,7 @@ class Speed:
 
 def rough(block_m: int, block_n: int, block_k: int, rate: int, speed: Speed) -> Model:
     """For rows nobody has measured: work over a rate, 100 being the reference set's large tile."""
-    step = block_m * block_n * block_k * speed.multiply_ns / rate
-    return Model(3000.0, step, 500.0, step, 500.0, speed.byte_ps)
+    return Model(3000.0, block_m * block_n * block_k * speed.multiply_ns / rate, 500.0, speed.byte_ps)
 
 
 def reuse(block_m: int, block_n: int) -> float:
@@ -51,10 +49,124 @@ def reuse(block_m: int, block_n: int) -> float:
     return times / (times + 96)
 
 
+@dataclass(frozen=True)
+class Work:
+    """One product as the features see it. Strides count in bytes; sizes are those of one product of `count`."""
+
+    m: int
+    n: int
+    k: int
+    count: int
+    a_bytes: int  # of an element of A and B
+    d_bytes: int
+    a_stride: int  # from one stored row of A to the next
+    b_stride: int
+    multiprocessors: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates the features divide by: bytes and multiplications per nanosecond, of a multiprocessor or of all."""
+
+    load: float = 112.0  # bytes into one multiprocessor
+    multiply: float = 3277.0  # 16-bit products with additions, in one multiprocessor
+    l2: float = 7000.0  # bytes out of L2
+    memory: float = 4300.0
+
+
+MACHINE = Machine()
+
+
+def stride_class(stride: int) -> int:
+    """3 for rows that begin on 128 bytes, 2 on 64, 1 on 32, 0 on 16: what a 128-byte row of a box touches beyond."""
+    return next(c for c, step in ((3, 128), (2, 64), (1, 32), (0, 1)) if stride % step == 0)
+
+
+PENALTY = (1.25, 1.08, 1.04, 1.0)  # of a stride's class, on the bytes that move
+
+
+def split_of(family: str, tiles: int, steps: int, multiprocessors: int) -> int:
+    """In how many ways K of a tile is shared: as many as find a multiprocessor; 1 where the family does not share."""
+    if family.endswith("cluster"):
+        for size in range(len(CLUSTERS) - 1, 1, -1):
+            if tiles <= CLUSTERS[size] * multiprocessors // 132 and math.ceil(steps / math.ceil(steps / size)) == size:
+                return size
+        return 1
+    if family.endswith("split") and 2 * tiles <= multiprocessors:
+        return math.ceil(steps / math.ceil(steps / max(1, min(multiprocessors // tiles, steps, 64))))
+    return 1
+
+
+# Clusters of so many blocks that an H200 of 132 multiprocessors holds at once, one block to each
+# (cuOccupancyMaxActiveClusters): the blocks of a cluster run on neighbours, so some multiprocessors stay without.
+CLUSTERS = (0, 132, 66, 39, 30, 22, 17, 15, 15)
+
+
+def estimate(block_m: int, block_n: int, block_k: int, family: str, w: Work) -> tuple:
+    """(microseconds by the rates alone, and what they are made of): the first step of `features`."""
+    tiles_m, tiles_n = math.ceil(w.m / block_m), math.ceil(w.n / block_n)
+    all_steps = math.ceil(w.k / block_k)
+    split = split_of(family, tiles_m * tiles_n, all_steps, w.multiprocessors) if w.count == 1 else 1
+    tiles, steps = tiles_m * tiles_n * w.count * split, math.ceil(all_steps / split)
+    turns = math.ceil(tiles / w.multiprocessors)
+    a, b = (PENALTY[stride_class(stride)] for stride in (w.a_stride, w.b_stride))
+    moved = steps * (block_m * a + block_n * b) * block_k * w.a_bytes
+    load = turns * moved / MACHINE.load * 1e-3
+    multiply = turns * steps * block_m * block_n * block_k * w.a_bytes / 2 / MACHINE.multiply * 1e-3
+    l2 = tiles * moved / MACHINE.l2 * 1e-3
+    bytes_all = w.count * (w.a_bytes * (w.m * w.k + w.n * w.k) + w.d_bytes * w.m * w.n)
+    memory = bytes_all / MACHINE.memory * 1e-3
+    us = 3 + turns / 2 + (load**4 + multiply**4 + l2**4 + memory**4) ** 0.25
+    return us, load, multiply, memory, l2, turns, tiles, steps, split, tiles_m, tiles_n
+
+
+def features(block_m: int, block_n: int, block_k: int, family: str, w: Work) -> list[float]:
+    """What the fitted formula weighs: logarithms of the estimate and its parts, their products, and the strides."""
+    us, load, multiply, memory, l2, turns, tiles, steps, split, tiles_m, tiles_n = estimate(
+        block_m, block_n, block_k, family, w
+    )
+    parts = [
+        us, 2 + load, 2 + multiply, 2 + memory, 2 + l2, turns, min(tiles / w.multiprocessors, 1),
+        w.m / (tiles_m * block_m), w.n / (tiles_n * block_n),
+        tiles / (turns * w.multiprocessors) if turns > 1 else 1, steps, split, w.m, w.n, w.k * w.a_bytes / 2,
+    ]  # fmt: skip
+    logs = [math.log2(x) for x in parts]
+    products = [logs[i] * logs[j] for i in range(11) for j in range(i, 11)]
+    most = 3 + max(load, multiply, memory, l2)
+    strides = []
+    for stride in (w.a_stride, w.b_stride):
+        c = stride_class(stride)
+        strides += [c == 0, c == 1, c == 2, (c == 0) * memory / most, (c == 1) * memory / most, (c == 0) * load / most]
+    return [1.0, *logs, *products, *(float(x) for x in strides)]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The weights of one tile and family."""
+
+    scale: float  # of `estimate` to what was measured: rows that are far behind by it are not looked at closer
+    weights: tuple[tuple[float, ...], ...]  # of the features, for nn, nt, tn and tt
+
+    def us(self, layout: int, found: list[float]) -> float:
+        return 2.0 ** sum(w * x for w, x in zip(self.weights[layout], found, strict=True))
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning left of one target: the tiles it ships, in order, and their weights where they were measured."""
+
+    origin: dict
+    tiles: tuple[tuple[str, int, int, int], ...]  # family, block_m, block_n, block_k
+    known: tuple[tuple[int, int, int, str, str], ...]  # m, n, k, layout of 16-bit products, and the tile that won
+    fits: dict[str, Fit]  # by tile and family, such as "128x256x64_coop"
+
+
 @functools.cache
-def measured(target: int) -> dict[str, Model]:
-    """Models by tile and family name, such as "128x256x64_w8_s4_p2_coop"; empty for a target not tuned."""
+def tuned(target: int) -> Tuned | None:
+    """None for a target nobody has tuned."""
     path = TUNED / f"sm{target}.json"
     if not path.is_file():
-        return {}
-    return {name: Model(**numbers) for name, numbers in json.loads(path.read_text())["models"].items()}
+        return None
+    found = json.loads(path.read_text())
+    fits = {name: Fit(row["scale"], tuple(map(tuple, row["weights"]))) for name, row in found["fits"].items()}
+    return Tuned(found["origin"], tuple(map(tuple, found["tiles"])), tuple(map(tuple, found["known"])), fits)

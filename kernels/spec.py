@@ -8,9 +8,11 @@ and the test alike.
 import dataclasses
 from dataclasses import dataclass
 
-from kernels.model import Model, Speed, measured, rough
+from kernels.arguments import ARGUMENTS
+from kernels.model import Fit, Model, Speed, rough, tuned
 
 OPS = ("gemm", "grouped_gemm", "grouped_mm")
+HELPERS = ("align",)  # operations that only others call, and no caller names
 
 # name -> (Triton element type, bytes, value of the C enum libgemm_dtype)
 DTYPES = {"f16": ("fp16", 2, 1), "bf16": ("bf16", 2, 2), "f32": ("fp32", 4, 3)}
@@ -27,10 +29,12 @@ LAYOUTS = ("nn", "nt", "tn", "tt")
 GUARDS = {
     "align16": "A, B, C and D start on 16 bytes; N, K (with a transposed A also M), leading dimensions and batch "
     "strides are multiples of 16 bytes of the input type",
-    "descriptor": "A, B, C and D start on 16 bytes and their leading dimensions are multiples of 16 bytes; A and B are "
-    "read (K > 0 and alpha != 0); one product (batch = 1)",
-    "descriptor_ab": "the same, of A and B alone",
+    "descriptor": "A, B, C and D start on 16 bytes; their leading dimensions and a row of D are multiples of 16 bytes; "
+    "A and B are read (K > 0 and alpha != 0); one product (batch = 1)",
+    "descriptor_ab": "A and B start on 16 bytes and their leading dimensions are multiples of 16 bytes; both are read; "
+    "one product",
     "linear": "no activation",
+    "cluster": "fewer tiles than half the multiprocessors, and two steps in K or more to share",
     "workspace": "fewer tiles than half the multiprocessors, and a workspace for the parts of each",
 }
 
@@ -57,55 +61,6 @@ TARGETS = {
 }
 DEFAULT_TARGETS = (80, 86, 89, 90, 100, 120)
 
-# Every run-time argument a kernel may have: its Triton type. "*a" and "*d" stand for pointers to the problem's input
-# and output element types, "desc" for a tensor descriptor of that operand. The C side has one field of the same name
-# and size in `struct call`.
-ARGUMENTS = {
-    "a_desc": "desc",
-    "b_desc": "desc",
-    "c_desc": "desc",
-    "d_desc": "desc",
-    "a_ptr": "*a",
-    "b_ptr": "*a",
-    "c_ptr": "*d",
-    "d_ptr": "*d",
-    "bias_ptr": "*d",
-    "M": "i32",
-    "N": "i32",
-    "K": "i32",
-    "groups": "i32",
-    "lda": "i64",
-    "ldb": "i64",
-    "ldc": "i64",
-    "ldd": "i64",
-    "batch_stride_a": "i64",
-    "batch_stride_b": "i64",
-    "batch_stride_c": "i64",
-    "batch_stride_d": "i64",
-    "batch_stride_bias": "i64",
-    "alpha": "fp32",
-    "beta": "fp32",
-    "activation": "i32",
-    "a_ptrs": "*i64",
-    "b_ptrs": "*i64",
-    "c_ptrs": "*i64",
-    "d_ptrs": "*i64",
-    "bias_ptrs": "*i64",
-    "group_m": "*i64",
-    "group_n": "*i64",
-    "group_k": "*i64",
-    "group_lda": "*i64",
-    "group_ldb": "*i64",
-    "group_ldc": "*i64",
-    "group_ldd": "*i64",
-    "partials": "*fp32",
-    "slots": "*i64",
-    "nonce": "i64",
-    "splits": "i32",
-    "offs_ptr": "*i32",
-    "offs_wide": "i32",
-}
-
 
 class SpecError(ValueError):
     """A row of the table that cannot be built: names the row's field, its value and what is allowed."""
@@ -127,7 +82,7 @@ class Problem:
     layout: str
 
     def check(self) -> None:
-        require(self.op in OPS, "op", self.op, OPS)
+        require(self.op in OPS + HELPERS, "op", self.op, OPS + HELPERS)
         require(self.a in DTYPES, "a", self.a, tuple(DTYPES))
         require(self.d in (self.a, "f32"), "d", self.d, (self.a, "f32"))
         legal = ("tf32", "tf32x3", "ieee") if self.a == "f32" else ("exact",)
@@ -193,19 +148,29 @@ class Variant:
         return f"{self.problem.name}__sm{self.target}__{self.shape_name}{guard}"
 
     @property
-    def model_name(self) -> str:
-        """Its key among measured models: how the tile leaves (parts) follows from the output type."""
-        return dataclasses.replace(self, config=dataclasses.replace(self.config, parts=1)).shape_name
+    def family(self) -> str:
+        return self.kernel.split(".")[-1].removeprefix("gemm_")
 
     @property
-    def tuned(self) -> bool:
-        """Whether its speed was measured: dense rows of a tuned target."""
-        return self.problem.op == "gemm" and self.model_name in measured(self.target)
+    def fit_name(self) -> str:
+        """Its key among fits, with K in elements of 16 bits: how deep the ring is, and how the tile leaves, follow from
+        the types."""
+        block_k = self.config.block_k * DTYPES[self.problem.a][1] // 2
+        return f"{self.config.block_m}x{self.config.block_n}x{block_k}_{self.family}"
+
+    @property
+    def fit(self) -> Fit | None:
+        """What was measured of its speed, with 16-bit inputs: dense rows of a tuned target have one. A float32 tile of
+        the fast set takes the time of a 16-bit one that moves as many bytes."""
+        found = tuned(self.target)
+        precisions = ("exact",) if self.family == "gemm" else ("exact", "tf32")
+        if self.problem.op != "gemm" or self.problem.precision not in precisions or found is None:
+            return None
+        return found.fits.get(self.fit_name)
 
     @property
     def model(self) -> Model:
-        if self.tuned:
-            return measured(self.target)[self.model_name]
+        """Where there is no fit."""
         c = self.config
         return rough(c.block_m, c.block_n, c.block_k, self.rate, TARGETS[self.target].speed)
 

@@ -10,14 +10,15 @@ import json
 import os
 import struct
 
+from libgemm import inspect
 from libgemm._library import ffi, lib, text
-from libgemm.inspect import manifest
 
 OPS = ("gemm", "grouped_gemm", "grouped_mm")
 PLACE = 1 << 16  # bytes between the places that operands stand at
 PLACES = 16
 M, N, K, GROUPS = 96, 80, 64, 3
 HOST = ctypes.create_string_buffer(4096)  # memory the driver does not know
+manifest = functools.cache(inspect.manifest)
 
 
 @functools.cache
@@ -204,13 +205,18 @@ def count(function: str) -> int:
     return driver().fakecuda_count(function.encode())
 
 
-def values(launch: dict) -> dict:
-    """A launch's arguments by name, as the kernel's own parameter table has them."""
-    found = {}
+def parameters(launch: dict) -> list[tuple[dict, dict]]:
+    """What the kernel's own parameter table and the launch say of each argument."""
     kernels = manifest()["kernels"]
     params = next(params for kernel, params in kernels.items() if kernel.split(".")[1] == launch["kernel"])
     assert [p["size"] for p in params] == [p["size"] for p in launch["params"]]
-    for param, given in zip(params, launch["params"], strict=True):
+    return list(zip(params, launch["params"], strict=True))
+
+
+def values(launch: dict) -> dict:
+    """A launch's arguments by name."""
+    found = {}
+    for param, given in parameters(launch):
         data = bytes.fromhex(given["hex"])
         if param["name"].endswith(".map"):
             continue  # a tensor map: test_capi_fast.py

@@ -173,9 +173,64 @@ def place(job: dict) -> list[str]:
     return problems
 
 
+SENTINEL = {2: 0x7FC1, 4: 0x7FC00001}  # a NaN: of bf16, and of float32
+
+
+def stored(job: dict, letter: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Memory of random bits with a stored matrix in it, and that matrix; around it are NaN."""
+    rows, cols, ld, lead = job[letter]
+    memory = np.full(lead + rows * ld + 64, SENTINEL[np.dtype(kind).itemsize], dtype=kind)
+    matrix = np.lib.stride_tricks.as_strided(memory[lead:], (rows, cols), (ld * memory.itemsize, memory.itemsize))
+    matrix[:] = np.random.default_rng(rows * 1000 + cols).integers(1, 0x7F00, (rows, cols))  # finite in either type
+    return memory, matrix
+
+
+def copied(job: dict, letter: str, matrix: np.ndarray, row) -> tuple[np.ndarray, int]:
+    """What the copy's place in the workspace must hold afterwards, and the copy's leading dimension."""
+    rows, cols = matrix.shape
+    matrix = matrix.T if job["turn"][letter] else matrix
+    step = 128 // matrix.itemsize
+    ld = -(-matrix.shape[1] // step) * step
+    want = np.full((matrix.shape[0], ld), SENTINEL[matrix.itemsize], dtype=matrix.dtype)
+    block = row.config.block_m if job["turn"][letter] else row.config.block_n
+    want[:, : -(-matrix.shape[1] // block) * block] = 0
+    want[:, : matrix.shape[1]] = matrix
+    return (want if rows and cols else want[:0]).ravel(), ld
+
+
+def align(job: dict) -> list[str]:
+    """kernels/align.py, its two waits left out: the copies, bit by bit, and all the memory around them."""
+    row = next(r for r in table().values() if r.problem.op == "align" and r.problem.a == job["type"])
+    module = importlib.import_module("kernels.align")
+    module.gdc_wait = module.gdc_launch_dependents = lambda: None
+    kind = {"bf16": "uint16", "f32": "uint32"}[job["type"]]
+    sources = {letter: stored(job, letter, kind) for letter in "ab"}
+    wanted = {letter: copied(job, letter, matrix, row) for letter, (_, matrix) in sources.items()}
+    band = np.full(64, SENTINEL[np.dtype(kind).itemsize], dtype=kind)
+    want = np.concatenate([band, wanted["a"][0], wanted["b"][0], band])
+    workspace = np.full_like(want, band[0])
+    before = {letter: memory.copy() for letter, (memory, _) in sources.items()}
+    at = workspace.ctypes.data + band.nbytes
+    values = {"a_copy": at, "b_copy": at + wanted["a"][0].nbytes}
+    blocks = 0
+    for letter, (memory, _) in sources.items():
+        rows, cols, ld, lead = job[letter]
+        values |= {f"{letter}_ptr": memory.ctypes.data + lead * memory.itemsize, f"ld{letter}": ld}
+        values |= {f"{letter}_rows": rows, f"{letter}_cols": cols, f"{letter}_turn": int(job["turn"][letter])}
+        values[f"copy_ld{letter}"] = wanted[letter][1]
+        blocks += -(-rows // row.config.block_m) * -(-cols // row.config.block_n)
+    tile = {"BLOCK_M": row.config.block_m, "BLOCK_N": row.config.block_n}
+    names = [name for name in module.align.arg_names if name not in tile]
+    arguments = {name: typed(row.argument_type(name), (values | job.get("changed", {}))[name]) for name in names}
+    module.align[(blocks,)](**arguments, **tile)
+    problems = [f"{letter} was written" for letter in "ab" if (before[letter] != sources[letter][0]).any()]
+    wrong = np.flatnonzero(workspace != want)
+    return problems + ([f"{len(wrong)} elements of the workspace differ, the first {wrong[0]}"] if len(wrong) else [])
+
+
 def attempt(job: dict) -> list[str]:
     try:
-        return place(job) if "shapes" in job else run(job)
+        return align(job) if "turn" in job else place(job) if "shapes" in job else run(job)
     except Exception as error:  # one job's crash is its result
         return [f"{type(error).__name__}: {error}"]
 

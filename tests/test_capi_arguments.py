@@ -120,10 +120,11 @@ def test_a_wrong_table_entry_is_refused_by_name_and_group(fields, parts):
 def test_a_struct_of_another_size_is_judged_by_its_bytes(op):
     name = f"libgemm_{op}_args"
     full = ffi.sizeof(name)
-    for size in (0, 7, 8, full - 1):
+    oldest = ffi.offsetof(name, "batch_invariant") if op == "gemm" else full
+    for size in (0, 7, 8, oldest - 1):
         call = Call(op)
         call.args.size = size
-        refused(call.run(), "INVALID_ARGUMENT", f"args->size = {size}", name, f"{full} bytes", f"{name}_init")
+        refused(call.run(), "INVALID_ARGUMENT", f"args->size = {size}", name, f"{oldest} bytes", f"{name}_init")
     newer = ffi.new("char[]", full + 24)
     call = Call(op)
     ffi.memmove(newer, call.args, full)
@@ -157,8 +158,15 @@ def test_a_struct_of_garbage_size_is_refused_without_reading_on(op):
 def test_workspace_and_explain_judge_their_own_arguments(op):
     refused(getattr(lib, f"libgemm_{op}_workspace")(Call(op).args, ffi.NULL), "INVALID_ARGUMENT", "bytes is NULL")
     refused(getattr(lib, f"libgemm_{op}_explain")(Call(op).args, 90, ffi.NULL), "INVALID_ARGUMENT", "choice is NULL")
-    small = ffi.new("libgemm_choice *", {"size": ffi.sizeof("libgemm_choice") - 1})
+    oldest = ffi.offsetof("libgemm_choice", "expected_us")
+    small = ffi.new("libgemm_choice *", {"size": oldest - 1})
     refused(getattr(lib, f"libgemm_{op}_explain")(Call(op).args, 90, small), "INVALID_ARGUMENT", "size")
+    older = ffi.new("libgemm_choice *", {"size": oldest, "expected_us": -1, "covered": -1})
+    ok(getattr(lib, f"libgemm_{op}_explain")(Call(op).args, 90, older))
+    assert (older.expected_us, older.covered) == (-1, -1)  # fields its caller does not have
+    choice = Call(op).explain(90)[1]
+    assert choice.expected_us > 0 and choice.covered == (op == "gemm")
+    assert ffi.string(older.reason) == ffi.string(choice.reason)
     refused(Call(op, a_type=9).explain(90)[0], "INVALID_ARGUMENT", "a_type = 9")
     assert Call(op).workspace() == (GROUPS * 96 if op == "grouped_gemm" else 0)
     assert Call(op, **({"host_tables": 0} if op == "grouped_gemm" else {})).workspace() == 0

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from calls import GROUPS, OPS, Arguments, Call, K, M, N, at, last_launch, launches, log, ok, values, write
+from calls import GROUPS, OPS, Arguments, Call, K, M, N, at, last_launch, launches, log, ok, parameters, values, write
 from libgemm._library import ffi, lib
 from libgemm.inspect import variants
 from stand_in import in_stand_in
@@ -89,8 +89,8 @@ def test_alpha_has_four_bytes_with_the_bits_of_the_float():
         value = struct.unpack("<f", struct.pack("<I", bits))[0]
         ok(Call("gemm", alpha=value).run())
         launch = launches()[-1]
-        place = list(values(launch)).index("alpha")
-        assert launch["params"][place] == {"size": 4, "hex": struct.pack("<I", bits).hex()}
+        given = [given for param, given in parameters(launch) if param["name"] == "alpha"]
+        assert given == [{"size": 4, "hex": struct.pack("<I", bits).hex()}]
 
 
 @in_stand_in()
@@ -119,7 +119,7 @@ def test_a_shared_b_becomes_one_dense_gemm():
     ok(Call("grouped_mm", bias=at(4), activation=1, alpha=0.5, **shared).run())
     ok(Call("gemm", bias=at(4), activation=1, alpha=0.5).run())
     first, second = launches()
-    assert first["kernel"] == "gemm"
+    assert first["kernel"] == "gemm" or first["kernel"].startswith("gemm_")  # and not grouped_mm
     assert first == second
     assert Call("grouped_mm", **shared).explain(90)[1].variant == Call("gemm").explain(90)[1].variant
 

@@ -114,13 +114,29 @@ def test_more_shared_memory_than_the_target_has_is_refused():
 def test_a_kernel_that_needs_scratch_memory_is_refused(artifact, field):
     metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm", field: 128}
     with pytest.raises(CompileError, match=f"needs {field} = 128"):
-        aot_compile.make_artifact(small(row()), metadata, artifact.cubin)
+        aot_compile.make_artifact(small(row()), metadata, artifact.cubin, "")
 
 
 def test_metadata_and_cubin_must_agree(artifact):
     metadata = {"num_warps": 8, "num_ctas": 1, "shared": 0, "name": "other"}
     with pytest.raises(CompileError, match="cubin holds gemm, metadata says other; cubin requires 128 threads"):
-        aot_compile.make_artifact(small(row()), metadata, artifact.cubin)
+        aot_compile.make_artifact(small(row()), metadata, artifact.cubin, "")
+
+
+def test_a_kernel_that_waits_for_its_predecessor_says_so_in_its_ptx(artifact):
+    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm"}
+    for ptx, overlaps in (("griddepcontrol.wait;", True), ("griddepcontrol.launch_dependents;", False)):
+        assert aot_compile.make_artifact(small(row()), metadata, artifact.cubin, ptx).overlaps is overlaps
+    assert not artifact.overlaps
+    helper = next(v for v in variants((90,)) if v.problem.op == "align")
+    assert compile_variant(helper).overlaps
+
+
+def test_every_kernel_written_for_hopper_waits_by_itself(manifest):
+    found = {v["kernel"]: v["overlaps"] for v in manifest["variants"]}
+    assert {kernel for kernel, overlaps in found.items() if overlaps} == {
+        kernel for kernel in found if "_sm90." in kernel or kernel == "align.align"
+    }
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"MZ" * 100, Path(sys.executable).read_bytes()])

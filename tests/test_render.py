@@ -13,6 +13,7 @@ from aot.manifest import build_id, make_manifest
 from aot.pack import pack
 from aot.render import TEMPLATES as TEMPLATE_FOLDER
 from aot.render import RenderError, bucket, in_table_order, render
+from kernels.model import tuned
 
 GOLDEN = ROOT / "tests" / "golden"
 
@@ -68,7 +69,7 @@ def test_the_table_has_each_row_once_in_bucket_order():
     keys = [(v.target, bucket(v)) for v, _ in rows]
     assert keys == sorted(keys)
     starts = [int(n) for n in re.search(r"buckets_sm90\[\] = \{ ([^}]+) \}", text)[1].split(",")]
-    assert len(starts) == 3 * 7 * 4 + 1
+    assert len(starts) == 4 * 7 * 4 + 1  # operations, helpers among them; types; layouts
     assert starts == sorted(starts)
 
 
@@ -80,6 +81,32 @@ def test_launch_facts_in_the_table_are_the_artifacts_not_the_requests():
     entry = text[text.index(variant.name) :]
     assert ".warps = 12" in entry[:700]
     assert ".shared_bytes = 12345" in entry[:700]
+
+
+def test_the_table_says_which_kernels_wait_by_themselves():
+    (variant, artifact), *rest = sample_rows()
+    for overlaps in (False, True):
+        text = rendered([(variant, dataclasses.replace(artifact, overlaps=overlaps)), *rest])["table.c"]
+        assert re.search(r"\.overlaps = (\d)", text[text.index(variant.name) :])[1] == str(int(overlaps))
+
+
+def test_more_rows_of_one_problem_than_c_weighs_are_refused(monkeypatch):
+    monkeypatch.setattr("aot.render.MOST_ROWS", 20)
+    with pytest.raises(RenderError, match=r"\d+ rows compute one problem: choose.c weighs 20"):
+        rendered()
+
+
+def test_weights_and_known_shapes_reach_the_table():
+    text, found = rendered()["table.c"], tuned(90)
+    known = re.search(r"known_sm90\[\] = \{\n(.*?)\};", text, re.S)[1]
+    lines = [
+        f"    {{ {m}, {n}, {k}, 1, &fit_sm90_{tile} }}," for m, n, k, layout, tile in found.known if layout == "nt"
+    ]
+    assert len(lines) > 10 and [line for line in lines if line not in known] == []
+    for name, fit in found.fits.items():
+        weights = re.search(rf"struct fit fit_sm90_{name} = \{{(.*?)\n\}};", text, re.S)[1]
+        numbers = [float(x) for x in re.findall(r"(-?[\d.]+(?:e-?\d+)?)f", weights)]
+        assert numbers == [fit.scale, *(w for row in fit.weights for w in row)], name
 
 
 def test_the_build_id_follows_cubins_launch_facts_and_dispatch_data():

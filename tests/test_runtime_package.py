@@ -1,6 +1,7 @@
 """The Python package as files: importing it, what it says of itself, its command line, a damaged or foreign library."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -112,7 +113,10 @@ def test_explain_names_a_variant_and_why():
     done = command("explain", "0", "8", "8", "--target", "90")
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "-") and "empty" in done.stdout
     unaligned, reason = libgemm.explain(64, 64, 64, "f16", aligned=False, target=90)
-    assert not unaligned.align16 and "need aligned operands" in reason
+    assert not unaligned.align16 and not unaligned.single
+    assert re.fullmatch(r"untuned: [\d.]+ us expected, one of \d+ rows; [\d.]+ us with .*16-byte aligned.*", reason)
+    large, reason = libgemm.explain(4096, 4096, 4096, "f16", aligned=False, target=90)
+    assert large.single and ", after A or B is copied to aligned rows in the workspace" in reason
 
 
 @pytest.mark.parametrize(

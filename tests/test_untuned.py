@@ -2,12 +2,13 @@
 
 import dataclasses
 import itertools
+import re
 
 import pytest
 from libgemm.inspect import explain, info, variants
 
 from kernels.model import Speed, reuse, rough
-from kernels.spec import LAYOUTS, TARGETS, Problem
+from kernels.spec import LAYOUTS, OPS, TARGETS, Problem
 from kernels.untuned import untuned_rows
 from kernels.variants import variants as table
 
@@ -18,7 +19,7 @@ def chosen(target: int, m: int, n: int, k: int, **options):
     if target not in info()["targets"]:
         pytest.skip(f"this library has no kernels for sm_{target}")
     variant, reason = explain(m, n, k, target=target, **options)
-    assert reason.startswith("untuned: least modelled time of"), reason
+    assert re.match(r"untuned: [\d.e+]+ us expected, one of \d+ rows(;|,|$)", reason), reason
     return variant
 
 
@@ -68,10 +69,10 @@ def test_every_target_beside_hopper_has_fast_rows(target):
 
 def test_rows_of_hopper_that_are_not_measured_keep_these_models():
     """Speeds of other targets are no business of its choices."""
-    rows = [r for r in table((90,)) if not r.tuned]
+    rows = [r for r in table((90,)) if not r.fit and r.problem.op in OPS]
     for r in rows:
         step = r.config.block_m * r.config.block_n * r.config.block_k * 0.05 / r.rate
-        assert dataclasses.astuple(r.model) == (3000.0, step, 500.0, step, 500.0, 0.3, 0.0, 0.0)
+        assert dataclasses.astuple(r.model) == (3000.0, step, 500.0, 0.3)
     assert len(rows) > 50
 
 

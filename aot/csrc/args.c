@@ -18,8 +18,9 @@ libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t 
       if (((const char *)args)[i])
         return fail(LIBGEMM_INVALID_ARGUMENT, "args->size = %llu uses fields this library (%llu bytes of %s) lacks",
                     (unsigned long long)size, (unsigned long long)bytes, type);
-  memset(out, 0, bytes);
-  memcpy(out, args, size < bytes ? size : bytes);
+  if (size > bytes) size = bytes;
+  memcpy(out, args, size);
+  memset((char *)out + size, 0, bytes - size);
   return LIBGEMM_OK;
 }
 

@@ -1,10 +1,11 @@
 /* choose.c: from a problem to a row of the table, and the words for it. Loads and launches nothing. */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "internal.h"
 
-static const char *const op_names[OP_COUNT] = {"gemm", "grouped_gemm", "grouped_mm"};
+static const char *const op_names[OP_COUNT] = {"gemm", "grouped_gemm", "grouped_mm", "align"};
 static const char *const dtype_names[TYPE_LIMIT] = {"?", "f16", "bf16", "f32"};
 static const char *const precision_names[TYPE_LIMIT] = {"exact", "tf32", "tf32x3", "ieee"};
 
@@ -58,64 +59,22 @@ static void bucket_of(const struct problem *p, const struct target *target, int 
   *end = target->buckets[bucket + 1];
 }
 
-static int64_t tile_count(const struct row *row, const struct problem *p) {
-  return ceil_div(p->rows, row->block_m) * ceil_div(p->n, row->block_n);
+/* Whether every row like this one adds the products of K in the same order, whatever M is. Those of 16-bit inputs do,
+ * one after the other, but where blocks share K; of float32 inputs there is one row that takes any memory. */
+static bool is_batch_invariant(const struct row *row) {
+  return row->a_type == LIBGEMM_F32 ? row->guard == 0 : !(row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE));
 }
-
-/* The fourth power of the modelled time (its order is all that is needed), by the formula of kernels/model.py. */
-static double cost_split(const struct row *row, const struct problem *p, int splits) {
-  const struct model *m = &row->model;
-  double tiles = (double)ceil_div(p->rows, row->block_m) * (double)ceil_div(p->n, row->block_n) * (double)p->count;
-  double most = 1e15; /* more tiles than that differ by nothing, and would not fit the division */
-  double turns = (double)ceil_div((int64_t)(tiles < most ? tiles : most) * splits, p->multiprocessors);
-  double steps = (double)ceil_div(ceil_div(p->k, row->block_k), splits);
-  double a_bytes = p->a_type == LIBGEMM_F32 ? 4 : 2, d_bytes = p->d_type == LIBGEMM_F32 ? 4 : 2;
-  double rows_of_d = (double)p->rows, n = (double)p->n, k = (double)p->k;
-  double bytes = (double)p->count * (a_bytes * (rows_of_d * k + n * k) + d_bytes * rows_of_d * n);
-  double compute =
-      m->fixed_ns + steps * m->step_ns + m->tile_ns + (turns - 1) * (steps * m->next_step_ns + m->next_tile_ns);
-  if (splits > 1) compute += m->arrive_ns + splits * m->piece_ns;
-  double memory = m->fixed_ns + bytes * m->byte_ps * 1e-3;
-  compute *= compute, memory *= memory;
-  return compute * compute + memory * memory;
-}
-
-int split_count(const struct row *row, const struct problem *p) {
-  enum { MOST = 64 }; /* a slot counts to 255 */
-  if (!(row->guard & GUARD_WORKSPACE) || p->rows == 0 || p->n == 0 || p->k == 0) return 1;
-  int64_t tiles = tile_count(row, p), steps = ceil_div(p->k, row->block_k);
-  if (tiles > p->multiprocessors / 2) return 1;
-  int best = 1;
-  double best_cost = 0;
-  for (int64_t splits = least(least(p->multiprocessors / tiles, steps), MOST); splits >= 2; splits = splits * 2 / 3) {
-    int64_t pieces = ceil_div(steps, ceil_div(steps, splits)); /* no piece without a step */
-    double this_cost = cost_split(row, p, (int)pieces);
-    if (best > 1 && this_cost >= best_cost) continue;
-    best = (int)pieces;
-    best_cost = this_cost;
-  }
-  return best;
-}
-
-uint64_t slot_bytes(const struct row *row, const struct problem *p) {
-  return (uint64_t)ceil_div(tile_count(row, p) * (int64_t)sizeof(int64_t), 128) * 128;
-}
-
-uint64_t split_workspace(const struct row *row, const struct problem *p) {
-  int splits = split_count(row, p);
-  if (splits < 2) return 0;
-  uint64_t piece = (uint64_t)row->block_m * (uint64_t)row->block_n * sizeof(float);
-  return slot_bytes(row, p) + (uint64_t)tile_count(row, p) * (uint64_t)splits * piece;
-}
-
-static double cost(const struct row *row, const struct problem *p) { return cost_split(row, p, split_count(row, p)); }
 
 /* Guard bits of the row that the problem does not meet. */
 static unsigned refused(const struct row *row, const struct problem *p) {
   unsigned met = p->met;
+  if (met & BATCH_INVARIANT && !is_batch_invariant(row)) return (row->guard & ~met) | BATCH_INVARIANT;
   if (p->activation == LIBGEMM_ACTIVATION_NONE) met |= GUARD_LINEAR;
   if (row->guard & ~met & GUARD_WORKSPACE && split_count(row, p) > 1 && split_workspace(row, p) <= p->workspace_bytes)
     met |= GUARD_WORKSPACE;
+  if (row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE) && split_count(row, p) < 2)
+    return (row->guard & ~met) | GUARD_CLUSTER; /* nothing to share: no memory would help */
+  met |= GUARD_CLUSTER;
   return row->guard & ~met;
 }
 
@@ -124,11 +83,13 @@ static const struct {
   enum guard guard;
   const char *words;
 } demands[] = {
+    {BATCH_INVARIANT, "batch_invariant = 0: it adds the products of K in another order than others"},
     {GUARD_ALIGN16, "16-byte aligned pointers, leading dimensions and extents"},
     {GUARD_DESCRIPTOR,
-     "A, B, C and D with 16-byte aligned pointers and leading dimensions, k > 0, alpha != 0, batch = 1"},
+     "A, B, C and D with 16-byte aligned pointers, leading dimensions and rows of D, k > 0, alpha != 0, batch = 1"},
     {GUARD_DESCRIPTOR_AB, "A and B with 16-byte aligned pointers and leading dimensions, k > 0, alpha != 0, batch = 1"},
     {GUARD_LINEAR, "no activation"},
+    {GUARD_CLUSTER, "fewer tiles than half the multiprocessors, and two steps in K or more to share"},
     {GUARD_WORKSPACE, "fewer tiles than half the multiprocessors, and the workspace of libgemm_gemm_workspace"},
 };
 
@@ -149,51 +110,141 @@ static libgemm_status pinned(const struct problem *p, const struct target *targe
               p->trans_b, target->target);
 }
 
+/* Among rows whose every guard bit is in `ignored` or met: the one of least time, or NULL. Rows that are far behind by
+ * the rates alone are not looked at closer. */
+static const struct row *fastest(const struct problem *p, int first, int end, unsigned ignored, float *us) {
+  enum { MOST_ROWS = 64 }; /* in a bucket: aot/render.py refuses more */
+  static const float far_behind = 1.5f;
+  struct estimate estimates[MOST_ROWS];
+  const struct row *best = NULL;
+  float least_us = 0;
+  for (int i = first; i < end; i++) {
+    if (refused(&rows[i], p) & ~ignored) continue;
+    estimate(&rows[i], p, &estimates[i - first]);
+    if (!best || estimates[i - first].us < least_us) least_us = estimates[i - first].us;
+    best = &rows[i];
+  }
+  if (!best) return NULL;
+  float near_us = least_us * far_behind;
+  best = NULL;
+  for (int i = first; i < end; i++) {
+    if (refused(&rows[i], p) & ~ignored || estimates[i - first].us > near_us) continue;
+    float this_us = fitted_us(&rows[i], p, &estimates[i - first]);
+    if (best && this_us >= *us) continue;
+    best = &rows[i];
+    *us = this_us;
+  }
+  return best;
+}
+
+/* The tile that won where just this 16-bit product was measured; NULL where it was not, or may not run. */
+static const struct row *known_winner(const struct problem *p, const struct target *target, int first, int end) {
+  if (p->op != OP_GEMM || p->a_type == LIBGEMM_F32 || p->count != 1) return NULL;
+  for (int i = 0; i < target->known_count; i++) {
+    const struct known *k = &target->known[i];
+    if (k->m != p->m || k->n != p->n || k->k != p->k || k->layout != p->trans_a * 2 + p->trans_b) continue;
+    for (int j = first; j < end; j++)
+      if (rows[j].fit == k->fit && !refused(&rows[j], p)) return &rows[j];
+  }
+  return NULL;
+}
+
+struct copies copies_of(const struct problem *p) {
+  const uint64_t most = (uint64_t)1 << 61; /* no memory is larger, and two of them can be added */
+  int64_t bytes = p->a_type == LIBGEMM_F32 ? 4 : 2, step = 128 / bytes; /* rows of a copy begin on 128 bytes */
+  struct copies c = {.rows = {p->trans_a ? p->k : p->m, p->trans_b ? p->n : p->k},
+                     .cols = {p->trans_a ? p->m : p->k, p->trans_b ? p->k : p->n}};
+  const unsigned odd[] = {MEMORY_A_ODD, MEMORY_B_ODD};
+  if (p->a_type == LIBGEMM_F32) c.turn[0] = p->trans_a, c.turn[1] = !p->trans_b; /* tf32 wants K to come last */
+  for (int i = 0; i < 2; i++) {
+    if (!(p->met & odd[i]) && !c.turn[i]) c.rows[i] = 0;
+    c.ld[i] = ceil_div(c.turn[i] ? c.rows[i] : c.cols[i], step) * step;
+    uint64_t elements = (uint64_t)(c.turn[i] ? c.cols[i] : c.rows[i]) * (uint64_t)c.ld[i];
+    c.bytes[i] = elements < most / (uint64_t)bytes ? elements * (uint64_t)bytes : most;
+  }
+  return c;
+}
+
+/* The best row behind a copier, if that is faster than `us` and the workspace holds the copies: then *p is what that
+ * row sees. */
+static void aligned_first(struct problem *p, const struct target *target, float us, const struct row **out) {
+  struct problem copy = {.op = OP_ALIGN, .a_type = LIBGEMM_BF16, .d_type = LIBGEMM_BF16};
+  int first, end, copier;
+  if (p->a_type == LIBGEMM_F32)
+    copy = (struct problem){.op = OP_ALIGN, .a_type = LIBGEMM_F32, .d_type = LIBGEMM_F32, .precision = LIBGEMM_TF32};
+  bucket_of(&copy, target, &copier, &end);
+  if (!(p->met & MEMORY_READ) || copier == end || (p->a_type == LIBGEMM_F32 && p->precision != LIBGEMM_TF32)) return;
+  struct copies copies = copies_of(p);
+  uint64_t bytes = copies.bytes[0] + copies.bytes[1];
+  if (bytes == 0 || bytes > p->workspace_bytes) return;
+  struct problem seen = *p;
+  seen.met |= GUARD_DESCRIPTOR_AB | (p->met & MEMORY_CD_EVEN ? GUARD_DESCRIPTOR : 0);
+  if (copies.rows[0]) seen.a_stride = 3, seen.trans_a ^= copies.turn[0];
+  if (copies.rows[1]) seen.b_stride = 3, seen.trans_b ^= copies.turn[1];
+  seen.workspace_bytes -= bytes;
+  seen.copier = &rows[copier];
+  float seen_us = 0;
+  bucket_of(&seen, target, &first, &end);
+  const struct row *row = fastest(&seen, first, end, 0, &seen_us);
+  float copy_us = 3 + (float)bytes * 2 / machine.memory * 1e-3f; /* a launch, and each byte read and written */
+  if (!row || !(row->guard & (GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB)) || seen_us + copy_us >= us) return;
+  *p = seen;
+  *out = row;
+}
+
 libgemm_status choose(struct problem *p, const struct target *target, int multiprocessors, const struct row **out) {
   int first, end;
+  float us;
   p->multiprocessors = multiprocessors;
   if (p->variant) return pinned(p, target, out);
   bucket_of(p, target, &first, &end);
-  *out = NULL;
-  double least_cost = 0;
-  for (int i = first; i < end; i++) {
-    if (refused(&rows[i], p)) continue;
-    double this_cost = cost(&rows[i], p);
-    if (*out && this_cost >= least_cost) continue;
-    *out = &rows[i];
-    least_cost = this_cost;
-  }
+  *out = known_winner(p, target, first, end);
+  if (*out) return LIBGEMM_OK;
+  *out = fastest(p, first, end, 0, &us);
+  if (*out) aligned_first(p, target, us, out);
   if (*out) return LIBGEMM_OK;
   return fail(LIBGEMM_UNSUPPORTED, "no variant computes %s %s -> %s (%s) trans_a %d trans_b %d on sm_%d",
               op_names[p->op], type_name(p->a_type), type_name(p->d_type), precision_names[p->precision], p->trans_a,
               p->trans_b, target->target);
 }
 
+/* The words for the best row that only its guard on memory keeps from running faster, if there is one. */
+static void describe_better(const struct problem *p, int first, int end, float us, char *to, size_t bytes) {
+  const unsigned memory = GUARD_ALIGN16 | GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB | GUARD_WORKSPACE;
+  float better_us;
+  const struct row *better = fastest(p, first, end, memory, &better_us);
+  if (!better || better_us >= us) return;
+  unsigned missing = refused(better, p);
+  for (size_t i = 0; i < sizeof demands / sizeof *demands; i++)
+    if (missing & demands[i].guard) {
+      snprintf(to, bytes, "; %.4g us with %s", (double)better_us, demands[i].words);
+      return;
+    }
+}
+
 libgemm_status describe(const struct problem *p, const struct target *target, const struct row *row,
                         libgemm_choice *choice) {
-  if (!choice || choice->size < sizeof *choice)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "choice is NULL or its size is below %zu", sizeof *choice);
+  const size_t oldest = offsetof(libgemm_choice, expected_us);
+  if (!choice || choice->size < oldest)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "choice is NULL or its size is below %zu", oldest);
+  bool whole = choice->size >= sizeof *choice;
   choice->variant = row ? (int32_t)(row - rows) : -1;
+  if (whole) choice->expected_us = 0, choice->covered = 1;
   if (!row) {
     snprintf(choice->reason, sizeof choice->reason, "empty problem: nothing runs");
     return LIBGEMM_OK;
   }
-  int first, end, unaligned = 0, activated = 0;
+  int first, end;
+  struct estimate e;
   bucket_of(p, target, &first, &end);
-  for (int i = first; i < end; i++) {
-    unaligned += (refused(&rows[i], p) & ~(unsigned)GUARD_LINEAR) != 0;
-    activated += (refused(&rows[i], p) & GUARD_LINEAR) != 0;
-  }
-  int used = snprintf(choice->reason, sizeof choice->reason, "%s of %d rows for this operation, types and layout",
-                      p->variant   ? "pinned by name, one"
-                      : row->tuned ? "tuned: least time by a measured model"
-                                   : "untuned: least modelled time",
-                      end - first);
-  if (unaligned && used > 0 && used < (int)sizeof choice->reason)
-    used += snprintf(choice->reason + used, sizeof choice->reason - (size_t)used,
-                     "; %d faster rows need aligned operands that are read, in one product", unaligned);
-  if (activated && used > 0 && used < (int)sizeof choice->reason)
-    snprintf(choice->reason + used, sizeof choice->reason - (size_t)used, "; %d rows apply no activation", activated);
+  estimate(row, p, &e);
+  float us = fitted_us(row, p, &e);
+  if (whole) choice->expected_us = us, choice->covered = row->fit != NULL;
+  int used = snprintf(choice->reason, sizeof choice->reason, "%s: %.4g us expected%s, one of %d rows%s",
+                      row->fit ? "tuned" : "untuned", (double)us, p->variant ? ", pinned by name" : "", end - first,
+                      p->copier ? ", after A or B is copied to aligned rows in the workspace" : "");
+  if (!p->variant && used > 0 && used < (int)sizeof choice->reason)
+    describe_better(p, first, end, us, choice->reason + used, sizeof choice->reason - (size_t)used);
   return LIBGEMM_OK;
 }
 

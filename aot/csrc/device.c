@@ -119,7 +119,8 @@ libgemm_status enter_device(const struct device *device, bool *entered) {
   *entered = false;
   CUcontext context = NULL;
   TRY_CUDA("cuCtxGetCurrent", device->driver->ctx_get_current(&context));
-  if (context) {
+  if (context == device->primary) return LIBGEMM_OK;
+  if (context) { /* another context of the same device serves as well: the stream may be its own */
     TRY_CUDA("cuCtxGetDevice", device->driver->ctx_get_device(&current));
     if (current == device->ordinal) return LIBGEMM_OK;
   }

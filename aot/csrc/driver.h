@@ -41,7 +41,7 @@ enum {
 };
 enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2 };
 enum { CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
-enum { CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4 };
+enum { CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
 enum { CU_STREAM_CAPTURE_STATUS_NONE = 0 };
 enum {
   CU_TENSOR_MAP_INTERLEAVE_NONE = 0,
@@ -57,6 +57,7 @@ typedef struct CUlaunchAttribute {
     struct {
       unsigned x, y, z;
     } cluster;
+    int programmatic_serialization;
   } value;
 } CUlaunchAttribute;
 

@@ -1,4 +1,5 @@
 /* gemm.c: the dense call: checks, alignment, device, choice, launch. */
+#include <stddef.h>
 #include <string.h>
 #include <time.h>
 
@@ -38,7 +39,7 @@ static libgemm_status check_lds(const libgemm_gemm_args *a) {
 }
 
 static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_args *a, struct problem *p) {
-  TRY(read_args(args, sizeof *a, a, sizeof *a, "libgemm_gemm_args"));
+  TRY(read_args(args, offsetof(libgemm_gemm_args, batch_invariant), a, sizeof *a, "libgemm_gemm_args"));
   *p = (struct problem){.op = OP_GEMM,
                         .a_type = a->a_type,
                         .d_type = a->d_type,
@@ -52,8 +53,12 @@ static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_arg
                         .count = a->batch,
                         .rows = a->m,
                         .variant = a->variant,
-                        .workspace_bytes = a->workspace ? a->workspace_bytes : 0};
+                        .workspace_bytes = a->workspace ? a->workspace_bytes : 0,
+                        .a_stride = stride_class(a->lda, a->a_type == LIBGEMM_F32 ? 4 : 2),
+                        .b_stride = stride_class(a->ldb, a->a_type == LIBGEMM_F32 ? 4 : 2)};
   TRY(check_problem(p));
+  if (a->batch_invariant < 0 || a->batch_invariant > 1)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "batch_invariant = %d: allowed is 0 to 1", a->batch_invariant);
   if (a->batch < 0) return fail(LIBGEMM_INVALID_ARGUMENT, "batch = %lld: allowed is 0 or more", (long long)a->batch);
   return is_empty(a) ? LIBGEMM_OK : check_lds(a);
 }
@@ -84,15 +89,25 @@ static bool is_addressable(const void *pointer, int64_t ld, int bytes) {
 }
 
 /* Guard bits of memory that these operands meet. */
-static unsigned guards_met(const libgemm_gemm_args *a) {
+static unsigned memory_met(const libgemm_gemm_args *a) {
   int a_bytes = a->a_type == LIBGEMM_F32 ? 4 : 2, d_bytes = a->d_type == LIBGEMM_F32 ? 4 : 2;
   unsigned met = is_aligned(a) ? GUARD_ALIGN16 : 0;
   if (!reads_ab(a) || a->batch != 1) return met;
-  bool ab = is_addressable(a->a, a->lda, a_bytes) && is_addressable(a->b, a->ldb, a_bytes);
-  bool cd = is_addressable(a->d, a->ldd, d_bytes) && (!reads_c(a) || is_addressable(a->c, a->ldc, d_bytes));
+  bool a_even = is_addressable(a->a, a->lda, a_bytes), b_even = is_addressable(a->b, a->ldb, a_bytes);
+  bool ab = a_even && b_even;
+  /* It writes whole pieces of 16 bytes, also where a row of D ends inside one: seen on an H200. What it reads beyond
+   * the end of a row counts as 0. */
+  bool whole = a->n * d_bytes % 16 == 0;
+  bool cd = whole && is_addressable(a->d, a->ldd, d_bytes) && (!reads_c(a) || is_addressable(a->c, a->ldc, d_bytes));
   if (ab) met |= GUARD_DESCRIPTOR_AB;
   if (ab && cd) met |= GUARD_DESCRIPTOR;
+  met |= MEMORY_READ | (a_even ? 0 : MEMORY_A_ODD) | (b_even ? 0 : MEMORY_B_ODD) | (cd ? MEMORY_CD_EVEN : 0);
   return met;
+}
+
+/* The same, and what the caller wants of the bits. */
+static unsigned guards_met(const libgemm_gemm_args *a) {
+  return memory_met(a) | (a->batch_invariant ? BATCH_INVARIANT : 0);
 }
 
 static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct device *device) {
@@ -110,29 +125,30 @@ static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct de
   return LIBGEMM_OK;
 }
 
-static struct call make_call(const libgemm_gemm_args *a) {
+static void fill_call(const libgemm_gemm_args *a, struct call *call) {
   bool ab = reads_ab(a);
+  memset(call, 0, offsetof(struct call, a_desc));
+  call->a_ptr = (CUdeviceptr)a->a;
+  call->b_ptr = (CUdeviceptr)a->b;
+  call->c_ptr = (CUdeviceptr)a->c;
+  call->d_ptr = (CUdeviceptr)a->d;
+  call->bias_ptr = (CUdeviceptr)a->bias;
+  call->M = (int32_t)a->m;
+  call->N = (int32_t)a->n;
+  call->K = ab ? (int32_t)a->k : 0;
   /* An operand that is not read gets zero strides: nobody promised its leading dimension. */
-  return (struct call){.a_ptr = (CUdeviceptr)a->a,
-                       .b_ptr = (CUdeviceptr)a->b,
-                       .c_ptr = (CUdeviceptr)a->c,
-                       .d_ptr = (CUdeviceptr)a->d,
-                       .bias_ptr = (CUdeviceptr)a->bias,
-                       .M = (int32_t)a->m,
-                       .N = (int32_t)a->n,
-                       .K = ab ? (int32_t)a->k : 0,
-                       .lda = ab ? a->lda : 0,
-                       .ldb = ab ? a->ldb : 0,
-                       .ldc = reads_c(a) ? a->ldc : 0,
-                       .ldd = a->ldd,
-                       .batch_stride_a = a->batch_stride_a,
-                       .batch_stride_b = a->batch_stride_b,
-                       .batch_stride_c = a->batch_stride_c,
-                       .batch_stride_d = a->batch_stride_d,
-                       .batch_stride_bias = a->batch_stride_bias,
-                       .alpha = a->alpha,
-                       .beta = a->beta,
-                       .activation = a->activation};
+  call->lda = ab ? a->lda : 0;
+  call->ldb = ab ? a->ldb : 0;
+  call->ldc = reads_c(a) ? a->ldc : 0;
+  call->ldd = a->ldd;
+  call->batch_stride_a = a->batch_stride_a;
+  call->batch_stride_b = a->batch_stride_b;
+  call->batch_stride_c = a->batch_stride_c;
+  call->batch_stride_d = a->batch_stride_d;
+  call->batch_stride_bias = a->batch_stride_bias;
+  call->alpha = a->alpha;
+  call->beta = a->beta;
+  call->activation = a->activation;
 }
 
 /* A number no other launch of this process has, and, but for a chance of 2^-54, nothing else in memory either. */
@@ -148,25 +164,66 @@ static int64_t next_nonce(void) {
   return (int64_t)(drawn & (((uint64_t)1 << 54) - 1));
 }
 
-static libgemm_status run(const libgemm_gemm_args *a, struct problem *p, const struct device *device) {
+/* Which rows run, loaded, and on how many blocks. Reads nothing but the problem, so the answer can be remembered. */
+static libgemm_status make_plan(const struct problem *key, const struct device *device, struct plan *plan) {
+  struct problem p = *key;
   const struct row *row;
-  TRY(choose(p, device->target, device->multiprocessors, &row));
+  TRY(choose(&p, device->target, device->multiprocessors, &row));
   TRY(load_row(row, device));
-  struct call call = make_call(a);
-  TRY(encode_tensors(row, device, &call));
-  call.splits = split_count(row, p);
-  if (call.splits > 1) {
-    call.slots = (CUdeviceptr)a->workspace;
-    call.partials = call.slots + slot_bytes(row, p);
+  if (p.copier) TRY(load_row(p.copier, device));
+  int splits = split_count(row, &p);
+  int64_t tiles = ceil_div(p.m, row->block_m) * ceil_div(p.n, row->block_n);
+  if (p.count > INT32_MAX / (tiles < INT32_MAX ? tiles : INT32_MAX))
+    return fail(LIBGEMM_UNSUPPORTED, "%lld tiles in each of %lld products: one launch takes %d in all",
+                (long long)tiles, (long long)p.count, INT32_MAX);
+  int64_t blocks = tiles * p.count * splits;
+  if (row->persistent) blocks = least(blocks, (int64_t)device->multiprocessors * resident_blocks(row, device));
+  *plan = (struct plan){row, splits, slot_bytes(row, &p), blocks, p.copier};
+  remember_plan(key, plan);
+  return LIBGEMM_OK;
+}
+
+/* Queue the copies of A and B that the product then reads. Returns the first byte of the workspace behind them. */
+static libgemm_status align_operands(const libgemm_gemm_args *a, const struct problem *p, const struct row *copier,
+                                     const struct device *device, struct call *call, CUdeviceptr *behind) {
+  struct copies c = copies_of(p);
+  call->a_copy = (CUdeviceptr)a->workspace;
+  call->b_copy = call->a_copy + c.bytes[0];
+  call->a_rows = (int32_t)c.rows[0], call->a_cols = (int32_t)c.cols[0], call->copy_lda = c.ld[0];
+  call->b_rows = (int32_t)c.rows[1], call->b_cols = (int32_t)c.cols[1], call->copy_ldb = c.ld[1];
+  call->a_turn = c.turn[0], call->b_turn = c.turn[1];
+  int64_t blocks = 0;
+  for (int i = 0; i < 2; i++) blocks += ceil_div(c.rows[i], copier->block_m) * ceil_div(c.cols[i], copier->block_n);
+  TRY(copier->launch(copier, device, call, blocks, a->stream));
+  if (c.rows[0]) call->a_ptr = call->a_copy, call->lda = c.ld[0];
+  if (c.rows[1]) call->b_ptr = call->b_copy, call->ldb = c.ld[1];
+  *behind = call->b_copy + c.bytes[1];
+  return LIBGEMM_OK;
+}
+
+static libgemm_status run(const libgemm_gemm_args *a, struct problem *p, const struct device *device) {
+  struct plan made;
+  struct call call;
+  p->device = device->ordinal;
+  p->multiprocessors = device->multiprocessors;
+  const struct plan *plan = recall_plan(p);
+  if (!plan) {
+    TRY(make_plan(p, device, &made));
+    plan = &made;
+  }
+  CUdeviceptr workspace = (CUdeviceptr)a->workspace;
+  fill_call(a, &call);
+  if (plan->copier) TRY(align_operands(a, p, plan->copier, device, &call, &workspace));
+  TRY(encode_tensors(plan->row, device, &call));
+  call.splits = plan->splits;
+  if (plan->row->guard & GUARD_CLUSTER) {
+    call.cluster = plan->splits;
+  } else if (plan->splits > 1) {
+    call.slots = workspace;
+    call.partials = call.slots + plan->slot_bytes;
     call.nonce = next_nonce();
   }
-  int64_t tiles = ceil_div(a->m, row->block_m) * ceil_div(a->n, row->block_n);
-  if (a->batch > INT32_MAX / (tiles < INT32_MAX ? tiles : INT32_MAX))
-    return fail(LIBGEMM_UNSUPPORTED, "%lld tiles in each of %lld products: one launch takes %d in all",
-                (long long)tiles, (long long)a->batch, INT32_MAX);
-  int64_t blocks = tiles * a->batch * call.splits;
-  if (row->persistent) blocks = least(blocks, (int64_t)device->multiprocessors * resident_blocks(row, device));
-  return row->launch(row, device, &call, blocks, a->stream);
+  return plan->row->launch(plan->row, device, &call, plan->blocks, a->stream);
 }
 
 libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
@@ -189,7 +246,7 @@ libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
 
 libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes) {
   libgemm_gemm_args a;
-  struct problem problem;
+  struct problem problem, seen;
   const struct target *target;
   const struct row *row;
   int multiprocessors;
@@ -200,8 +257,13 @@ libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *b
   problem.met = guards_met(&a);
   problem.workspace_bytes = UINT64_MAX;
   TRY(explain_target(0, &target, &multiprocessors));
-  TRY(choose(&problem, target, multiprocessors, &row));
-  *bytes = split_workspace(row, &problem);
+  seen = problem;
+  TRY(choose(&seen, target, multiprocessors, &row));
+  *bytes = split_workspace(row, &seen);
+  if (seen.copier) {
+    struct copies copies = copies_of(&problem);
+    *bytes += copies.bytes[0] + copies.bytes[1];
+  }
   return LIBGEMM_OK;
 }
 
@@ -212,8 +274,10 @@ libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t targe
   const struct row *row = NULL;
   int multiprocessors;
   TRY(check_args(args, &a, &problem));
-  problem.met = guards_met(&a);
   TRY(explain_target(target, &found, &multiprocessors));
-  if (!is_empty(&a)) TRY(choose(&problem, found, multiprocessors, &row));
+  if (!is_empty(&a)) {
+    problem.met = guards_met(&a);
+    TRY(choose(&problem, found, multiprocessors, &row));
+  }
   return describe(&problem, found, row, choice);
 }

@@ -31,13 +31,31 @@ libgemm_status fail(libgemm_status status, const char *format, ...) __attribute_
 
 /* ---- Kernels ---- */
 
-enum op { OP_GEMM, OP_GROUPED_GEMM, OP_GROUPED_MM, OP_COUNT };
-enum guard { GUARD_ALIGN16 = 1, GUARD_LINEAR = 2, GUARD_DESCRIPTOR = 4, GUARD_DESCRIPTOR_AB = 8, GUARD_WORKSPACE = 16 };
+enum op { OP_GEMM, OP_GROUPED_GEMM, OP_GROUPED_MM, OP_ALIGN, OP_COUNT };
+enum guard {
+  GUARD_ALIGN16 = 1,
+  GUARD_LINEAR = 2,
+  GUARD_DESCRIPTOR = 4,
+  GUARD_DESCRIPTOR_AB = 8,
+  GUARD_WORKSPACE = 16,
+  GUARD_CLUSTER = 32,
+  /* no guards, but what else a dense call's memory is like */
+  MEMORY_READ = 1 << 15,  /* A and B are read, in one product */
+  MEMORY_A_ODD = 1 << 16, /* the copy engine cannot address A */
+  MEMORY_B_ODD = 1 << 17,
+  MEMORY_CD_EVEN = 1 << 18, /* it can address C and D */
+  BATCH_INVARIANT = 1 << 19 /* wanted: also the bit of a refusal for not being it */
+};
 enum { LAYOUT_COUNT = 4, TYPE_LIMIT = 4 };
+
+/* What cuTensorMapEncodeTiled writes. */
+struct tensor_map {
+  _Alignas(64) unsigned char bytes[128];
+};
 
 /* A tensor descriptor argument as Triton passes it; kernels read the map alone, so sizes and strides stay 0. */
 struct tensor {
-  _Alignas(128) unsigned char map[128];
+  struct tensor_map map;
   int32_t shape[2];
   int64_t strides[2];
 };
@@ -50,13 +68,18 @@ struct call {
   CUdeviceptr group_m, group_n, group_k, group_lda, group_ldb, group_ldc, group_ldd;
   CUdeviceptr offs_ptr;
   CUdeviceptr partials, slots; /* in the workspace: where K is split */
+  CUdeviceptr a_copy, b_copy;  /* in the workspace: where A or B is copied to aligned rows first */
+  int64_t copy_lda, copy_ldb;
+  int32_t a_rows, a_cols, b_rows, b_cols; /* of the stored matrix; 0 rows where nothing is copied */
+  int32_t a_turn, b_turn;                 /* 1: its copy is transposed */
   int64_t nonce;
   int32_t M, N, K, groups, activation, offs_wide, splits;
+  int32_t cluster; /* blocks that share a tile and start together; 0 or 1: none */
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias;
   float alpha, beta;
-  struct tensor a_desc, b_desc, c_desc, d_desc; /* filled by encode_tensors for rows that take them */
   CUdeviceptr scratch; /* Triton's trailing scratch pointers: always null, kernels that need them are refused */
+  struct tensor a_desc, b_desc, c_desc, d_desc; /* last: written by encode_tensors alone, for rows that take them */
 };
 
 struct row;
@@ -73,10 +96,25 @@ struct box {
 };
 enum { TENSOR_COUNT = 4 }; /* A, B, C, D */
 
-/* How long a row takes on a problem: kernels/model.py has the formula. */
+/* How long a row takes on a problem, where nobody has measured it: kernels/model.py has the formula. */
 struct model {
-  float fixed_ns, step_ns, tile_ns, next_step_ns, next_tile_ns, byte_ps, arrive_ns, piece_ns;
+  float fixed_ns, step_ns, tile_ns, byte_ps;
 };
+
+/* The same where tuning has: weights of the features of kernels/model.py, by layout. */
+enum { LOG_TERMS = 15, PRODUCT_TERMS = 11, TERMS = 1 + LOG_TERMS + PRODUCT_TERMS * (PRODUCT_TERMS + 1) / 2 + 12 };
+struct fit {
+  float scale; /* of the estimate by rates alone */
+  float weights[LAYOUT_COUNT][TERMS];
+};
+
+/* Rates in bytes, or products, a nanosecond: those features divide by. */
+struct machine {
+  float load, multiply, l2, memory;
+};
+extern const struct machine machine;
+enum { MOST_CLUSTER = 8 };
+extern const int16_t cluster_counts[MOST_CLUSTER + 1]; /* clusters of so many blocks that 132 multiprocessors hold */
 
 /* One variant: written by aot/templates/table.c.j2, best first within its bucket. */
 struct row {
@@ -89,17 +127,26 @@ struct row {
   int16_t block_m, block_n, block_k;
   int16_t registers;
   uint32_t shared_bytes, local_bytes;
-  uint8_t tuned; /* its model was measured */
+  const struct fit *fit; /* NULL where nobody has measured: then the model counts */
   struct model model;
   uint8_t persistent; /* blocks take many tiles: no more are launched than fit on the device */
+  uint8_t overlaps;   /* waits by itself for the kernel ahead of it, and so may be started before that ends */
   struct box boxes[TENSOR_COUNT];
   uint32_t chunk, offset, cubin_bytes; /* where its cubin stands in the unpacked chunk */
+};
+
+/* A 16-bit product that was measured as such, and the fit of the tile that won. */
+struct known {
+  int32_t m, n, k, layout;
+  const struct fit *fit;
 };
 
 /* Rows of one target, in buckets by (op, types, layout). */
 struct target {
   int16_t target, min_cuda, rows, multiprocessors; /* of the usual product, for explain without a GPU */
   const char *min_driver;
+  const struct known *known;
+  int32_t known_count;
   const uint16_t *buckets; /* bucket i holds rows[buckets[i]] to rows[buckets[i + 1]] */
 };
 
@@ -140,8 +187,8 @@ libgemm_status load_row(const struct row *row, const struct device *device);
 libgemm_status encode_tensors(const struct row *row, const struct device *device, struct call *call);
 
 /* The one place that launches. `parameters` are addresses in the kernel's order. */
-libgemm_status launch_row(const struct row *row, const struct device *device, void **parameters, int64_t grid_x,
-                          libgemm_stream stream);
+libgemm_status launch_row(const struct row *row, const struct device *device, const struct call *call,
+                          void **parameters, int64_t grid_x, libgemm_stream stream);
 
 /* ---- Devices ---- */
 
@@ -172,6 +219,8 @@ void leave_device(const struct device *device, bool entered);
 struct problem {
   enum op op;
   int32_t a_type, d_type, precision, trans_a, trans_b, activation;
+  int32_t device;             /* ordinal, where a call is made; 0 to explain one */
+  int32_t a_stride, b_stride; /* stride_class of A's and B's leading dimension */
   int64_t m, n, k;
   int64_t count;            /* products (batch), or groups */
   int64_t rows;             /* expected rows of one product */
@@ -179,12 +228,23 @@ struct problem {
   int multiprocessors;      /* of the device or target: set by choose */
   unsigned met;             /* guard bits whose conditions on memory the operands meet */
   const char *variant;
+  const struct row *copier; /* set by choose: this row must copy A or B to aligned rows first */
 };
+
+/* What is copied before a product: stored rows (0: nothing) and columns of A and of B, whether they are transposed on
+ * the way, the copies' leading dimensions and bytes. The copies stand first in the workspace. */
+struct copies {
+  int64_t rows[2], cols[2], ld[2];
+  int32_t turn[2];
+  uint64_t bytes[2];
+};
+struct copies copies_of(const struct problem *problem);
 
 /* Check types, flags and the sizes' range; names are those of the C structs. */
 libgemm_status check_problem(const struct problem *problem);
 
-/* Best row for the problem on a target with that many multiprocessors. */
+/* Best row for the problem on a target with that many multiprocessors. Where that is one for aligned operands behind a
+ * copier, *problem becomes what that row sees. */
 libgemm_status choose(struct problem *problem, const struct target *target, int multiprocessors,
                       const struct row **out);
 
@@ -193,6 +253,16 @@ libgemm_status choose(struct problem *problem, const struct target *target, int 
 int split_count(const struct row *row, const struct problem *problem);
 uint64_t split_workspace(const struct row *row, const struct problem *problem);
 uint64_t slot_bytes(const struct row *row, const struct problem *problem);
+
+/* What a problem asks of a row, by rates alone: microseconds, and what they are made of. */
+struct estimate {
+  float us, plain_us, load, multiply, memory, l2, turns, tiles, steps, split;
+};
+void estimate(const struct row *row, const struct problem *problem, struct estimate *out);
+
+/* Microseconds by the row's fit; the estimate's where it has none. */
+float fitted_us(const struct row *row, const struct problem *problem, const struct estimate *e);
+int32_t stride_class(int64_t ld, int bytes);
 
 /* Fill a choice for explain; `row` NULL means nothing runs. */
 libgemm_status describe(const struct problem *problem, const struct target *target, const struct row *row,
@@ -209,6 +279,35 @@ libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char
 
 /* Blocks of a row that fit on one multiprocessor, at least 1. */
 int resident_blocks(const struct row *row, const struct device *device);
+
+/* ---- Remembering ---- */
+
+/* How one dense call runs: what was found out about a problem. */
+struct plan {
+  const struct row *row;
+  int splits;
+  uint64_t slot_bytes;
+  int64_t blocks;           /* of the launch; clusters, when the row has them */
+  const struct row *copier; /* what must run before it, or NULL */
+};
+
+/* One matrix as a row's copies see it: all that its tensor map is made of. */
+struct matrix {
+  CUdeviceptr address;
+  int64_t rows, cols, ld; /* as stored, in elements */
+  int64_t device;
+  struct box box;
+  uint16_t bytes; /* of an element */
+};
+
+/* What this thread last remembered for exactly this problem, or matrix; NULL for nothing. Valid until the next
+ * remember_*. */
+const struct plan *recall_plan(const struct problem *problem);
+void remember_plan(const struct problem *problem, const struct plan *plan);
+const struct tensor_map *recall_map(const struct matrix *matrix);
+void remember_map(const struct matrix *matrix, const struct tensor_map *map);
+
+/* ---- Arithmetic ---- */
 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -140,12 +140,18 @@ typedef struct libgemm_gemm_args {
   uint64_t workspace_bytes;
   const char *variant;            /* NULL: the library chooses; else the name of the only variant to use */
   libgemm_stream stream;
+  int32_t batch_invariant;        /* 1: a row's bits depend on neither M nor the other rows; see below. 0 by default */
+  int32_t reserved;               /* 0 */
 } libgemm_gemm_args;
 
 /* Set defaults: everything 0 but size (to `size`, pass sizeof(libgemm_gemm_args)), batch = 1, alpha = 1. */
 void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
 
-/* Queue D = act(alpha * op(A) op(B) + beta * C + bias). */
+/* Queue D = act(alpha * op(A) op(B) + beta * C + bias).
+ *
+ * With batch_invariant = 1 only variants are chosen that add the products of K in one order, one after the other: the
+ * bits of a row of D are then the same for any M >= 1 and whatever the other rows hold. Shapes with few tiles, whose K
+ * would be shared between blocks, run slower; float32 inputs take the one variant for any memory. */
 libgemm_status libgemm_gemm(const libgemm_gemm_args *args);
 
 /* Bytes of workspace with which this call runs best on the current GPU; 0 for most. With less, or none, it runs too, by
@@ -222,7 +228,9 @@ libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args,
 typedef struct libgemm_choice {
   uint64_t size;     /* sizeof(libgemm_choice) */
   int32_t variant;   /* index for libgemm_variant_get; -1 when nothing needs to run (an empty problem) */
-  char reason[252];  /* a sentence: how it was chosen, and which better rows were refused by their guard */
+  char reason[252];  /* a sentence: how it was chosen, and what would have been faster */
+  float expected_us; /* what the choice was made by: microseconds on the device, for one call among many */
+  int32_t covered;   /* 1 where that rests on measurements of this variant, 0 where on a rough model */
 } libgemm_choice;
 
 /* Choose for compute capability `target` (90 is 9.0), or for the current GPU when target is 0. With a target no driver

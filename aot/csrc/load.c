@@ -69,14 +69,22 @@ libgemm_status load_row(const struct row *row, const struct device *device) {
   return status;
 }
 
-libgemm_status launch_row(const struct row *row, const struct device *device, void **parameters, int64_t grid_x,
-                          libgemm_stream stream) {
+libgemm_status launch_row(const struct row *row, const struct device *device, const struct call *call,
+                          void **parameters, int64_t grid_x, libgemm_stream stream) {
   if (grid_x == 0) return LIBGEMM_OK;
   if (grid_x > INT32_MAX / row->ctas)
     return fail(LIBGEMM_UNSUPPORTED, "the problem has %lld tiles of %dx%d; one launch takes %d", (long long)grid_x,
                 row->block_m, row->block_n, INT32_MAX / row->ctas);
-  CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-                               .value.cluster = {.x = row->ctas, .y = 1, .z = 1}};
+  enum { GRAPHS_KNOW_OVERLAP = 12030 }; /* from CUDA 12.3 on, a captured launch keeps the attribute */
+  CUlaunchAttribute attributes[2];
+  unsigned count = 0;
+  unsigned cluster = call->cluster > 1 ? (unsigned)call->cluster : row->ctas;
+  if (cluster > 1)
+    attributes[count++] = (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                                              .value.cluster = {.x = cluster, .y = 1, .z = 1}};
+  if (row->overlaps && device->driver->version >= GRAPHS_KNOW_OVERLAP)
+    attributes[count++] = (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                              .value.programmatic_serialization = 1};
   CUlaunchConfig config = {
       .grid_x = (unsigned)(grid_x * row->ctas),
       .grid_y = 1,
@@ -86,8 +94,8 @@ libgemm_status launch_row(const struct row *row, const struct device *device, vo
       .block_z = 1,
       .shared_bytes = row->shared_bytes,
       .stream = stream,
-      .attributes = &cluster,
-      .attribute_count = row->ctas > 1,
+      .attributes = attributes,
+      .attribute_count = count,
   };
   CUfunction function = (CUfunction)(void *)atomic_load_explicit(&row_states[row - rows].kernel, memory_order_relaxed);
   TRY_CUDA("cuLaunchKernelEx", device->driver->launch_kernel_ex(&config, function, parameters, NULL));

@@ -7,18 +7,20 @@ Needs cffi and, at the first call that runs something, the NVIDIA driver. Import
     grouped_gemm_tables(a=..., ...)             the same with tables of pointers and sizes on the device
     grouped_mm(a, b, offs)                      packed rows, one b per group, group ends on the device
     grouped_gemm_jagged(a_packed, b, offsets)   packed rows, one shared b or one per group, offsets from 0
-    variants(), info(), manifest(), explain(), preload(), verify()
+    variants(), info(), manifest(), explain(), covers(), preload(), verify()
 """
 
 from libgemm._library import Error
-from libgemm.inspect import Variant, explain, info, manifest, preload, variants, verify
-from libgemm.ops import gemm, grouped_gemm_jagged, grouped_mm
+from libgemm.dense import gemm
+from libgemm.inspect import Variant, covers, explain, info, manifest, preload, variants, verify
+from libgemm.packed import grouped_gemm_jagged, grouped_mm
 from libgemm.pointers import grouped_gemm, grouped_gemm_tables
 
 __version__ = info()["version"]
 __all__ = [
     "Error",
     "Variant",
+    "covers",
     "explain",
     "gemm",
     "grouped_gemm",

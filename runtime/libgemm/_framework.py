@@ -1,6 +1,7 @@
 """What only the array's own framework can do: its current stream, and a new array. Imports no framework."""
 
 import sys
+from collections.abc import Callable
 
 from libgemm._library import invalid
 
@@ -15,13 +16,19 @@ def framework_of(array) -> str | None:
     return None
 
 
+def raw_stream(torch) -> Callable[[int], int]:
+    """From a device's number to the handle of torch's current stream: torch's own short way, which may be missing."""
+    short = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+    return short or (lambda device: torch.cuda.current_stream(device).cuda_stream)
+
+
 def current_stream(array) -> int:
     """Handle of the stream the array's framework queues work on now; 0, the default stream, for other makers."""
     framework = framework_of(array)
     if framework == "torch":
         if not array.is_cuda:
             return 0  # refused later, with the argument's name
-        return sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
+        return raw_stream(sys.modules["torch"])(array.get_device())
     if framework == "cupy":
         return sys.modules["cupy"].cuda.get_current_stream().ptr
     return 0

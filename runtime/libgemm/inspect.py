@@ -99,15 +99,8 @@ def preload(device: int = 0) -> None:
     check(lib.libgemm_preload(device))
 
 
-def explain(
-    m: int, n: int, k: int, dtype="bf16", *, out_dtype=None, layout="nt", batch: int = 1, activation=None,
-    precision=None, aligned: bool = True, target: int = 0,
-) -> tuple[Variant | None, str]:  # fmt: skip
-    """(variant, reason) for a dense GEMM with packed operands: what would run and why; None for an empty problem.
-
-    layout: "nn", "nt", "tn" or "tt", the letters for a and b, t for one stored transposed. target: compute capability
-    * 10 (then no GPU is needed), or 0 for the current GPU.
-    """
+def choice_of(m, n, k, dtype, out_dtype, layout, batch, activation, precision, aligned, batch_invariant, target):
+    """The C choice for packed operands, as if all the workspace that could help were given."""
     name = dtype_name(dtype)
     args = ffi.new("libgemm_gemm_args *")
     lib.libgemm_gemm_args_init(args, ffi.sizeof("libgemm_gemm_args"))
@@ -119,9 +112,40 @@ def explain(
     args.a_type, args.precision = DTYPES[name], precision_of(name, precision)
     args.d_type = DTYPES[name if out_dtype is None else dtype_name(out_dtype)]
     args.activation = pick(ACTIVATIONS, activation, "activation")
+    args.batch_invariant = bool(batch_invariant)
     args.a = args.b = args.d = ffi.cast("void *", 0 if aligned else 2)
-    args.workspace, args.workspace_bytes = ffi.cast("void *", 16), 1 << 62  # as if all that could help were given
+    args.workspace, args.workspace_bytes = ffi.cast("void *", 16), 1 << 62
     choice = ffi.new("libgemm_choice *")
     choice.size = ffi.sizeof("libgemm_choice")
     check(lib.libgemm_gemm_explain(args, target, choice))
+    return choice
+
+
+def explain(
+    m: int, n: int, k: int, dtype="bf16", *, out_dtype=None, layout="nt", batch: int = 1, activation=None,
+    precision=None, aligned: bool = True, batch_invariant: bool = False, target: int = 0,
+) -> tuple[Variant | None, str]:  # fmt: skip
+    """(variant, reason) for a dense GEMM with packed operands: what would run, in how long, and what would be faster;
+    None for an empty problem.
+
+    layout: "nn", "nt", "tn" or "tt", the letters for a and b, t for one stored transposed. target: compute capability
+    * 10 (then no GPU is needed), or 0 for the current GPU.
+    """
+    choice = choice_of(
+        m, n, k, dtype, out_dtype, layout, batch, activation, precision, aligned, batch_invariant, target
+    )  # fmt: skip
     return (None if choice.variant < 0 else variant_at(choice.variant)), text(choice.reason)
+
+
+def covers(
+    m: int, n: int, k: int, dtype="bf16", *, out_dtype=None, layout="nt", batch: int = 1, activation=None,
+    precision=None, aligned: bool = True, batch_invariant: bool = False, target: int = 0,
+) -> bool:  # fmt: skip
+    """Whether this dense GEMM runs a variant whose speed was measured on such a GPU; arguments as in explain().
+
+    False is no refusal: the call then runs, on a variant chosen by a rough model.
+    """
+    choice = choice_of(
+        m, n, k, dtype, out_dtype, layout, batch, activation, precision, aligned, batch_invariant, target
+    )  # fmt: skip
+    return bool(choice.covered)

@@ -106,7 +106,7 @@ static void *work(void *which) {
 static void call_with_absurd_values(void) {
   const int64_t values[] = {INT64_MIN, INT64_MIN + 1, -1, 0, 1, INT32_MAX, INT64_MAX / 2, INT64_MAX - 1, INT64_MAX};
   enum { VALUES = sizeof values / sizeof *values };
-  for (int field = 0; field < 13; field++)
+  for (int field = 0; field < 26; field++)
     for (int first = 0; first < VALUES; first++)
       for (int second = 0; second < VALUES; second++) {
         libgemm_gemm_args args = gemm_args(0);
@@ -123,8 +123,10 @@ static void call_with_absurd_values(void) {
                              &args.batch_stride_c,
                              &args.batch_stride_d,
                              &args.batch_stride_bias};
-        args.batch = 2, args.batch_stride_d = (int64_t)M * N, args.beta = 1;
-        *fields[field] = values[first];
+        args.batch_stride_d = (int64_t)M * N, args.beta = 1;
+        if (field < 13) args.batch = 2;
+        if (field >= 13) args.workspace = at(0, 6), args.workspace_bytes = UINT64_MAX, args.a = (char *)at(0, 0) + 2;
+        *fields[field % 13] = values[first];
         *fields[(field + 4) % 13] = values[second];
         libgemm_choice choice = {.size = sizeof choice};
         uint64_t bytes;

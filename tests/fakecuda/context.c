@@ -277,7 +277,7 @@ CUresult cuStreamIsCapturing(CUstream stream, int *status) {
   CUcontext context;
   if (!status) return done(CUDA_ERROR_INVALID_VALUE);
   CUresult result = stream_context(stream, &context);
-  if (result == CUDA_SUCCESS) *status = config.capturing ? 1 : 0;  // 1: active
+  if (result == CUDA_SUCCESS) *status = config.capturing || is_captured(stream);  // 1: active
   return done(result);
 }
 

@@ -11,6 +11,8 @@ typedef unsigned long long CUdeviceptr;
 typedef struct Context *CUcontext;
 typedef struct Stream *CUstream;
 typedef struct Event *CUevent;
+typedef struct Graph *CUgraph;
+typedef void *CUgraphNode;
 typedef struct Library *CUlibrary;
 typedef struct Kernel *CUkernel;
 typedef void *CUfunction;  // a Function or, as the driver allows, a CUkernel
@@ -45,7 +47,9 @@ typedef enum {
   X(cuEventSynchronize) X(cuEventElapsedTime) X(cuEventElapsedTime_v2) X(cuLibraryLoadData) X(cuLibraryUnload)   \
   X(cuLibraryGetKernel) X(cuLibraryGetKernelCount) X(cuLibraryEnumerateKernels) X(cuKernelGetFunction)           \
   X(cuKernelSetAttribute) X(cuKernelGetAttribute) X(cuKernelGetParamInfo) X(cuFuncSetAttribute)                  \
-  X(cuFuncGetAttribute) X(cuFuncLoad) X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuTensorMapEncodeTiled)
+  X(cuFuncGetAttribute) X(cuFuncLoad) X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuTensorMapEncodeTiled)            \
+  X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) X(cuGraphGetNodes) X(cuGraphKernelNodeGetParams_v2)           \
+  X(cuGraphKernelNodeGetAttribute)
 // clang-format on
 
 #define FAKECUDA_ID(function) CALL_##function,
@@ -128,6 +132,15 @@ struct Kernel {
 
 CUresult find_function(CUfunction handle, Function **function);  // a bare kernel means its function on this device
 CUresult check_binary(const Kernel *kernel, CUdevice device);
+
+typedef struct {
+  CUfunction function;  // as it was given
+  const Kernel *kernel;
+  uint32_t grid[3], block[3], cluster[3], shared;
+} CapturedLaunch;
+
+int is_captured(CUstream stream);  // into a graph
+CUresult capture_launch(const CapturedLaunch *launch, CUstream stream, void **parameters);
 
 #pragma GCC visibility pop
 

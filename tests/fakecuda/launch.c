@@ -61,6 +61,7 @@ static CUresult record(const LaunchConfig *launch, CUfunction handle, void **par
        cluster[0] * cluster[1] * cluster[2], programmatic);
   note(",'shared':%u,'stream':'0x%llx','device':%d", launch->shared, (unsigned long long)(uintptr_t)launch->stream,
        context_device(current));
+  note(",'handle':'0x%llx'", (unsigned long long)(uintptr_t)kernel);  // kernels of several libraries share a name
 
   result = stream_context(launch->stream, &context);
   if (result != CUDA_SUCCESS) return result;
@@ -80,7 +81,13 @@ static CUresult record(const LaunchConfig *launch, CUfunction handle, void **par
   }
   note("]");
   keep_launch();
-  return CUDA_SUCCESS;
+  note(",'captured':%d", is_captured(launch->stream));
+  if (!is_captured(launch->stream)) return CUDA_SUCCESS;
+  CapturedLaunch captured = {.function = handle, .kernel = kernel, .shared = launch->shared};
+  memcpy(captured.grid, launch->grid, sizeof(captured.grid));
+  memcpy(captured.block, launch->block, sizeof(captured.block));
+  memcpy(captured.cluster, cluster, sizeof(cluster));
+  return capture_launch(&captured, launch->stream, parameters);
 }
 
 CUresult cuLaunchKernelEx(const LaunchConfig *launch, CUfunction function, void **parameters, void **extra) {

@@ -54,5 +54,5 @@ libgemm_status launch_gemm_gemm(const struct row *row, const struct device *devi
       &call->scratch,
       &call->scratch,
   };
-  return launch_row(row, device, parameters, grid_x, stream);
+  return launch_row(row, device, call, parameters, grid_x, stream);
 }

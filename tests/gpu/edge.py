@@ -71,13 +71,24 @@ def variant_cases(v):
 
 def variants(ctx: Context):
     """Every variant of this GPU by name, then the same problem with the library's own choice."""
-    found = [v for v in ctx.lib.variants() if here(ctx, v)]
+    found = [v for v in ctx.lib.variants() if here(ctx, v) and v.op in ENTRIES.values()]  # helpers run before others
     if not found:
         yield ["the library has no variant for this GPU"]
     for v in found:
         for case in variant_cases(v):
             yield ctx.run(case)
             yield ctx.run(replace(case, variant=None))
+
+
+def ragged_rows(ctx: Context):
+    """Rows of D that end inside 16 bytes while its leading dimension is aligned: nothing may be written behind them."""
+    for (a, d, precision), n, layout in itertools.product(TYPES, (1, 2, 7, 131, 250), range(4)):
+        pad = -n % 8
+        case = Case(a_type=a, d_type=d, precision=precision, trans_a=layout > 1, trans_b=layout % 2 == 1)
+        for m, k in ((8, 1024), (96, 264), (700, 136)):
+            pads = (0, 0 if layout % 2 else pad, pad, pad)
+            yield ctx.run(replace(case, m=m, n=n, k=k, pads=pads))
+            yield ctx.run(replace(case, m=m, n=n, k=k, pads=pads, beta=2.0, c="separate", bias="row"))
 
 
 def specials(ctx: Context):

@@ -15,7 +15,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
 
 import torch  # noqa: E402
 
-from tests.gpu import edge, edge_cuda, edge_errors  # noqa: E402
+from tests.gpu import edge, edge_bits, edge_cuda, edge_errors  # noqa: E402
 from tests.gpu.cases import random_case  # noqa: E402
 from tests.gpu.standin import FAULTS, StandIn  # noqa: E402
 
@@ -25,12 +25,16 @@ EDGE = (
     edge_cuda.graphs,
     edge.seeds,
     edge.variants,
+    edge.ragged_rows,
     edge.specials,
     edge.empty,
     edge.many,
     edge_cuda.large_offsets,
     edge.lying_ends,
     edge.repeatable,
+    edge_bits.once,
+    edge_bits.runs_of_variants,
+    edge_bits.rows_of_any_batch,
     edge_cuda.streams,
     edge_cuda.threads,
     edge_cuda.other_gpu,

@@ -1,0 +1,173 @@
+"""Writes the README's section of measurements from the committed reports. Needs no GPU, no package; measures nothing.
+
+    python bench/readme.py
+
+What stands between the two marks in README.md is this file's; the words around them are people's.
+"""
+
+import json
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT)]
+
+from bench.pictures import PICTURES, RESULTS, picture_path  # noqa: E402
+from bench.rows import BYTES, FLOPS, KINDS, SHORT_US, groups, kind, label, ratio, share, summarise  # noqa: E402
+
+BEGIN, END = "<!-- measured: written by bench/readme.py -->\n", "<!-- end of measured -->\n"
+CUBLAS = ("torch.mm", "torch.addmm")  # the peers that are cuBLAS underneath
+ANCHORS = ("D33", "D32")  # the squares of 8192 and 4096, which people ask for first
+ABOUT = {
+    "ratios": "Ratio of the peer's time to libgemm's for each shape and type, by kind of shape",
+    "roofline": "TFLOP/s of libgemm and its peer against flops per byte, below the floor",
+}
+
+
+def wrapped(text: str) -> str:
+    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def table(head: list[str], lines: list[list[str]]) -> str:
+    rows = ["| " + " | ".join(line) + " |\n" for line in (head, *lines)]
+    return "".join([rows[0], "|---" * len(head) + "|\n", *rows[1:]])
+
+
+def telling(rows: list[dict]) -> list[dict]:
+    """By rule, so that none is picked for its looks: the anchors, and of each kind of shape the best and the worst."""
+    found = [row for anchor in ANCHORS for row in rows if row["id"] == anchor]
+    for name in reversed(KINDS):
+        own = sorted((row for row in rows if kind(row) == name), key=ratio, reverse=True)
+        found += own[:1] + own[1:][-1:]
+    return list({row["id"]: row for row in found}.values())
+
+
+def shapes_table(rows: list[dict]) -> str:
+    lines = [
+        [row["id"], kind(row), label(row), f"{row['ours_us']:.1f}", f"{row['peer_us']:.1f}", f"{ratio(row):.2f}",
+         f"{share(row):.2f}"] for row in telling(rows)
+    ]  # fmt: skip
+    return table(["", "kind", "M x N x K", "libgemm, us", "peer, us", "ratio", "of the floor"], lines)
+
+
+def summary_table(rows: list[dict]) -> str:
+    named = groups(rows)
+    lines = [
+        [name, str(len(named[name])), f"{found['geomean']:.3f}", f"{found['worst_ratio']:.2f}, {found['worst']}",
+         f"{found['floor_share']:.2f}"] for name, found in summarise(rows).items()
+    ]  # fmt: skip
+    return table(["", "shapes", "geometric mean", "worst", "of the floor"], lines)
+
+
+def floor_words(rows: list[dict]) -> str:
+    """The floor, with the types that share a rate named together."""
+    rates = {}
+    for dtype in dict.fromkeys(row["dtype"] for row in rows):
+        rates.setdefault(FLOPS[dtype], []).append(dtype)
+    words = " or ".join(f"{rate / 1e12:g} TFLOP/s ({', '.join(dtypes)})" for rate, dtypes in rates.items())
+    return f"max(flops / {words}, bytes / {BYTES / 1e12:g} TB/s)"
+
+
+def host_table(host: dict) -> str:
+    def figure(row: dict, key: str) -> str:
+        return f"{row[key]:.2f}" if key in row else "-"
+
+    keys = ("c_us", "bare_us", "c_ratio", "python_us", "torch_us", "python_ratio")
+    lines = [[name, *(figure(row, key) for key in keys)] for name, row in host["rows"].items()]
+    return table(["bf16", "C", "bare launch", "ratio", "Python", "torch.mm", "ratio"], lines)
+
+
+def stale(build: str, built: str | None) -> str:
+    """Words for a report of another build than the tree's; none where dist/ is empty and nobody can say."""
+    if built in (None, build):
+        return ""
+    return " The tree built another library when this was written: its figures may differ."
+
+
+def origin(path: Path, command: str, report: dict, built: str | None) -> str:
+    where, driver = path.relative_to(ROOT).as_posix(), ", driver " + report["driver"] if "driver" in report else ""
+    return (
+        f"(`{where}`, `{command}`): build `{report['build_id'][:16]}`, {report['device']}{driver}, "
+        f"{report['date'][:10]}.{stale(report['build_id'], built)}"
+    )
+
+
+def correctness(path: Path, report: dict, built: str | None) -> str:
+    return wrapped(
+        f"Correctness {origin(path, 'make gpu-test', report, built)} Every kernel by name, edge rules, the three seed "
+        f"programs, {report['checks']['random']:,} random problems against float64, Triton {report['triton']}: "
+        f"{report['passed']} passed, {report['failed']} failed."
+    )
+
+
+def method(path: Path, report: dict, built: str | None) -> str:
+    peers = dict.fromkeys(row["peer"] for row in report["rows"])
+    words = " and ".join(f"`{peer}`{' (cuBLAS)' * (peer in CUBLAS)}" for peer in peers)
+    return wrapped(
+        f"Speed {origin(path, 'make bench', report, built)} CUDA graphs, inputs rotated past L2, in alternation with "
+        f"{words} of torch {report['torch']}. A ratio is the peer's time over libgemm's, so above 1 libgemm is faster; "
+        f"the floor is {floor_words(report['rows'])}; its share, a mean, "
+        f"leaves out shapes whose floor is below {SHORT_US} us."
+    )
+
+
+def regret_words(regret: dict) -> str:
+    return wrapped(
+        f"Regret of the choice, against the best kernel in the library, on {regret['shapes']} random shapes: "
+        f"median {regret['median'] * 100:.0f} %, 95th percentile {regret['p95'] * 100:.0f} %."
+    )
+
+
+def host_words(host: dict) -> list[str]:
+    words = (
+        "Host time of a call, in microseconds: from C beside a bare launch of the same kernel, from Python beside "
+        "`torch.mm(out=)` (`bench/host.py` says how)."
+    )
+    return [wrapped(words), host_table(host)] + [wrapped(host["note"])] * bool(host["note"])
+
+
+def speed(path: Path, report: dict, built: str | None) -> list[str]:
+    named = groups(report["rows"])
+    parts = [method(path, report, built), summary_table(report["rows"])]
+    parts += [regret_words(report["regret"])] * bool(report["regret"])
+    parts += [f"![{ABOUT[name]}]({picture_path(path, name).relative_to(ROOT).as_posix()})\n" for name in PICTURES]
+    for op in dict.fromkeys(row["op"] for row in report["rows"]):
+        own = [name for name in named if name.startswith(f"{op} ")]
+        name = f"{op} bf16" if f"{op} bf16" in own else own[0]
+        squares = "Two squares, then " * any(row["id"] in ANCHORS for row in named[name])
+        words = f"{squares}the best and the worst of each kind of shape; {name}:\n"
+        parts += [words[0].upper() + words[1:], shapes_table(named[name])]
+    return parts + (host_words(report["host"]) if report.get("host") else [])
+
+
+def section(built: str | None) -> str:
+    """The text between the marks. `built` is the build in dist/, if there is one."""
+    tests, benchmarks = (ROOT / "tests" / "results").glob("gpu_*.json"), RESULTS.glob("*.json")
+    parts = [correctness(path, json.loads(path.read_text()), built) for path in sorted(tests)]
+    for path in sorted(benchmarks):
+        parts += speed(path, json.loads(path.read_text()), built)
+    parts.append(wrapped("`make test` says whether these reports speak of the library in `dist/`."))
+    return "\n" + "\n".join(parts) + "\n"
+
+
+def parts_of(readme: str) -> tuple[str, str, str]:
+    """What stands before the marks, between them and after them."""
+    before, begin, rest = readme.partition(BEGIN)
+    between, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"README.md lacks its marks: {BEGIN.strip()} and, below it, {END.strip()}")
+    return before + begin, between, end + after
+
+
+def main() -> int:
+    manifest, readme = ROOT / "dist" / "manifest.json", ROOT / "README.md"
+    built = json.loads(manifest.read_text())["build_id"] if manifest.is_file() else None
+    before, _, after = parts_of(readme.read_text())
+    readme.write_text(before + section(built) + after)
+    print(f"wrote {readme}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

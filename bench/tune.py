@@ -1,0 +1,230 @@
+"""Times every candidate on many shapes: what kernels/tuned/<arch>.json is fitted to. Chooses nothing itself.
+
+    python bench/tune.py [--shapes 3000 | --file shapes.jsonl] [--seconds 480] [--out bench/tuning]
+
+`make tune` runs this, then build/fit.py. Needs a GPU, torch and the candidates that `make candidates` built; Triton is
+not used. Each shape's candidates run from CUDA graphs over rotated inputs, in turn, until the medians are steady;
+one whose result is off is left out. One worker a GPU. Results are appended to <out>/<arch>.jsonl as they come: stop it,
+run it again, and it goes on.
+"""
+
+import argparse
+import datetime
+import json
+import math
+import multiprocessing
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CANDIDATES = ROOT / ".cache" / "candidates"
+FLOPS, BYTES = 800e12, 4.3e12  # as in run.py
+LOAD, MULTIPLY = 112.0, 3277.0  # bytes into, and 16-bit products in, one multiprocessor in a nanosecond
+FAR = 3.0  # a candidate whose time by these rates is this many times the best one's is not run
+
+
+def draw_shape(seed: int) -> tuple[int, int, int, str]:
+    """Log-uniform sizes, multiples of 8 (M any below 128), half of them with the M of decoding; floor below 3 ms."""
+    draw = random.Random(f"tune {seed}")
+    while True:
+        low, high = draw.choice(((1, 512), (1, 16384)))
+        m, n, k = (math.exp(draw.uniform(math.log(x), math.log(y))) for x, y in ((low, high), (32, 65536), (32, 32768)))
+        layout = draw.choice(("nn", "nt", "nt", "tn", "tt"))
+        m = round(m) if layout[0] == "n" and m < 128 else max(8, round(m / 8) * 8)
+        n, k = (round(x / 8) * 8 for x in (n, k))
+        if floor_us(m, n, k) < 3000:
+            return m, n, k, layout
+
+
+def suite() -> list[tuple[int, int, int, str]]:
+    """The aligned shapes of the benchmark: what people run."""
+    shapes = json.loads((ROOT / "bench" / "dense.json").read_text())["shapes"]
+    return [(s["m"], s["n"], s["k"], s["layout"].lower()) for s in shapes if not (s["n"] % 8 or s["k"] % 8)]
+
+
+def floor_us(m: int, n: int, k: int) -> float:
+    return max(2 * m * n * k / FLOPS, 2 * (m * k + n * k + m * n) / BYTES) * 1e6
+
+
+def recorded_shapes(path: Path) -> list[tuple[int, int, int, str]]:
+    """One JSON object a line: m, n, k, layout."""
+    rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    return [(r["m"], r["n"], r["k"], r["layout"].lower()) for r in rows]
+
+
+def tile_of(record: dict) -> str:
+    """Tile and family, such as "128x256x64_coop": what a variant is called in the measurements."""
+    config, family = record["config"], record["kernel"].split(".")[1].removeprefix("gemm_")
+    return f"{config['block_m']}x{config['block_n']}x{config['block_k']}_{family}"
+
+
+class Worker:
+    """Measures on the one GPU this process sees."""
+
+    def __init__(self, dtype: str):
+        sys.modules["triton"] = None  # kernels must come from the library
+        sys.path[:0] = [str(CANDIDATES), str(ROOT)]
+        import libgemm
+        import torch
+
+        from bench import timing
+
+        self.libgemm, self.torch, self.timing = libgemm, torch, timing
+        self.type = {"bf16": torch.bfloat16, "f16": torch.float16}[dtype]
+        libgemm.preload(0)
+        records = {v["name"]: v for v in libgemm.manifest()["variants"]}
+        self.tiles = {name: tile_of(record) for name, record in records.items()}
+        self.rows = [v for v in libgemm.variants() if v.op == "gemm" and v.a_type == dtype]
+
+    def matrix(self, rows: int, cols: int, turned: bool):
+        shape = (cols, rows) if turned else (rows, cols)
+        made = self.torch.randn(shape, device="cuda", dtype=self.type)
+        return made.t() if turned else made
+
+    def roughly(self, v, m: int, n: int, k: int) -> float:
+        """Nanoseconds by the rates, to leave out what cannot win."""
+        tiles, steps = math.ceil(m / v.block_m) * math.ceil(n / v.block_n), math.ceil(k / v.block_k)
+        shared = min(8, steps, 132 // tiles or 1) if "cluster" in v.name or "split" in v.name else 1
+        turns = math.ceil(tiles * shared / 132)
+        load = (v.block_m + v.block_n) * v.block_k * 2 / LOAD
+        multiply = v.block_m * v.block_n * v.block_k / MULTIPLY
+        return 3000 + turns * math.ceil(steps / shared) * max(load, multiply)
+
+    def measure(self, shape: tuple[int, int, int, str]) -> dict:
+        m, n, k, layout = shape
+        torch, libgemm = self.torch, self.libgemm
+        count = self.timing.rotations(2 * (m * k + n * k + m * n))
+        inputs = [
+            (self.matrix(m, k, layout[0] == "t"), self.matrix(k, n, layout[1] == "t"),
+             torch.empty(m, n, device="cuda", dtype=self.type)) for _ in range(count)
+        ]  # fmt: skip
+        a, b, out = inputs[0]
+        exact = a.float() @ b.float()
+        rows = [v for v in self.rows if [v.trans_a, v.trans_b] == [x == "t" for x in layout]]
+        times = {v.name: self.roughly(v, m, n, k) for v in rows}
+        graphs, wrong = {}, []
+        for name in times:
+            if times[name] > FAR * min(times.values()):
+                continue
+            out.fill_(math.nan)
+            try:
+                graphs[name] = self.timing.capture(lambda a, b, o, n=name: libgemm.gemm(a, b, out=o, variant=n), inputs)
+            except libgemm.Error:
+                continue  # its guard refuses this shape
+            if not (out - exact).norm() <= 1e-2 * exact.norm():
+                wrong.append(name)
+                del graphs[name]
+        us, spread = self.settle(graphs, count)
+        return {"m": m, "n": n, "k": k, "layout": layout, "spread": round(spread, 4),
+                "us": {self.tiles[name]: found for name, found in us.items()},
+                "wrong": [self.tiles[name] for name in wrong]}  # fmt: skip
+
+    def settle(self, graphs: dict, count: int) -> tuple[dict, float]:
+        """Medians of rounds that run each graph in turn, until the middle half of the best one's is within 2 %."""
+        times = {name: [] for name in graphs}
+        order = list(graphs)
+        for done in range(1, 16):
+            random.shuffle(order)  # who comes after a kernel that draws little power finds higher clocks
+            for name in order:
+                times[name].append(self.timing.replay_us(graphs[name], count))
+            medians = {name: sorted(values)[done // 2] for name, values in times.items()}
+            best = sorted(times[min(medians, key=medians.get)])
+            spread = (best[done * 3 // 4] - best[done // 4]) / best[done // 2]
+            if (done >= 5 and spread < 0.02) or sum(map(sum, times.values())) * count > 5e5:
+                break
+        return {name: round(us, 2) for name, us in medians.items()}, spread
+
+
+def work(gpu: int, dtype: str, waiting, results) -> None:
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
+    worker = Worker(dtype)
+    for shape in iter(waiting.get, None):
+        try:
+            results.put(worker.measure(shape))
+        except Exception as error:  # told to the parent, which stops
+            results.put(f"{shape}: {type(error).__name__}: {error}")
+            return
+
+
+def read_done(path: Path, head: dict) -> set:
+    """Shapes already in the file; Error when they are another build's or device's."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(head) + "\n")
+        return set()
+    first, *lines = path.read_text().splitlines()
+    found = json.loads(first)
+    for key in ("build_id", "device", "dtype"):
+        if found[key] != head[key]:
+            raise SystemExit(f"{path} holds {key} {found[key]}, this is {head[key]}: move it away first")
+    return {(r["m"], r["n"], r["k"], r["layout"]) for r in map(json.loads, lines)}
+
+
+def run(shapes: list, known: set, head: dict, path: Path, gpus: int, seconds: float) -> None:
+    """Shapes that are `known` to be run are marked: they get the tile that won."""
+    done = read_done(path, head)
+    left = [shape for shape in shapes if shape not in done]
+    context = multiprocessing.get_context("spawn")
+    waiting, results = context.Queue(), context.Queue()
+    for item in [*left, *[None] * gpus]:
+        waiting.put(item)
+    workers = [context.Process(target=work, args=(gpu, head["dtype"], waiting, results)) for gpu in range(gpus)]
+    for process in workers:
+        process.start()
+    start = time.monotonic()
+    try:
+        with path.open("a") as file:
+            for i in range(len(left)):
+                row = results.get(timeout=300)
+                if isinstance(row, str):
+                    raise SystemExit(row)
+                row["known"] = (row["m"], row["n"], row["k"], row["layout"]) in known
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+                passed = time.monotonic() - start
+                if i % 50 == 49 or i + 1 == len(left):
+                    print(f"{i + 1} of {len(left)} shapes, {passed:.0f} s, "
+                          f"{passed / (i + 1) * (len(left) - i - 1):.0f} s to go", flush=True)  # fmt: skip
+                if passed > seconds:
+                    print(f"{seconds} s are over: run it again to go on")
+                    break
+    finally:
+        for process in workers:
+            process.kill()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", type=int, default=3000)
+    parser.add_argument("--file", type=Path)
+    parser.add_argument("--dtype", default="bf16", choices=("bf16", "f16"))
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "tuning")
+    options = parser.parse_args()
+    if not CANDIDATES.is_dir():
+        raise SystemExit(f"{CANDIDATES} is missing: run `make candidates` on a machine with Triton, and copy it here")
+    import torch
+
+    sys.modules["triton"] = None
+    sys.path.insert(0, str(CANDIDATES))
+    import libgemm
+
+    major, minor = torch.cuda.get_device_capability()
+    head = {
+        "build_id": libgemm.info()["build_id"], "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+        "cuda": torch.version.cuda, "dtype": options.dtype,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }  # fmt: skip
+    known = recorded_shapes(options.file) if options.file else suite()
+    shapes = known if options.file else [*known, *(draw_shape(seed) for seed in range(options.shapes))]
+    path = options.out / f"sm{major * 10 + minor}.jsonl"
+    run(list(dict.fromkeys(shapes)), set(known), head, path, torch.cuda.device_count(), options.seconds)
+    print(f"wrote {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""What tuning measures: a grid of tiles for each family, pruned by rule. Larger than what ships; nothing here is built
+by `make build`. Stdlib only.
+
+One input type stands for all 16-bit ones: their kernels differ in nothing that takes time.
+"""
+
+from kernels.hopper import hopper_variant
+from kernels.spec import LAYOUTS, Problem, Variant
+from kernels.variants import reference_rows
+
+# family -> (tile rows, tile columns, steps in K)
+GRID = {
+    "coop": ((128, 256), (128, 256), (64,)),
+    "pingpong": ((64, 128), (16, 32, 64, 128, 256), (64, 128)),
+    "swap": ((8, 16, 32, 64), (64, 128), (64, 128)),
+    "cluster": ((64, 128), (32, 64, 128), (64, 128)),
+    "swap_cluster": ((8, 16, 32), (64,), (128,)),
+    "masked": ((64,), (128,), (64,)),
+    "swap_split": ((8, 16, 32), (64,), (128,)),
+}
+
+
+def is_sensible(family: str, m: int, n: int, k: int) -> bool:
+    """The rules that prune the grid: a consumer's accumulator fits its registers, a narrow tile takes long steps."""
+    warps = 8 if family == "coop" else 4
+    accumulators = m * n // (warps * 32)
+    if accumulators > 128 or (family == "coop" and accumulators < 128):
+        return False
+    return k == 128 or m * n >= 64 * 128
+
+
+def candidates(target: int = 90, a: str = "bf16") -> list[Variant]:
+    """Every sensible row of `a` -> `a` for a target, the reference rows of the same problems with them."""
+    rows = []
+    for layout in LAYOUTS:
+        problem = Problem("gemm", a, a, "exact", layout)
+        for family, (ms, ns, ks) in GRID.items():
+            for m, n, k in ((m, n, k) for m in ms for n in ns for k in ks if is_sensible(family, m, n, k)):
+                row = hopper_variant(problem, family, m, n, k)
+                if row is not None:
+                    rows.append(row)
+        rows += [row for row in reference_rows(target) if row.problem == problem]
+    for row in rows:
+        row.check()
+    return rows

@@ -1,0 +1,62 @@
+"""What must give the same bits: every variant run after run, and a row of D whatever M is. Part of the GPU suite."""
+
+import itertools
+
+import torch
+
+from .cases import ENTRIES
+from .checks import call
+from .edge import Context, here, variant_cases
+from .problem import Problem
+from .reference import DTYPES
+
+RUNS = 20
+
+
+def bits_of(ctx: Context, p: Problem, d_type: str) -> list:
+    bits = torch.int32 if DTYPES[d_type].itemsize == 4 else torch.int16
+    p.d_arena.flat.fill_(torch.nan)
+    return [x.view(bits).clone() for x in call(ctx.lib, p)]
+
+
+def once(ctx: Context):
+    """Each variant on one problem: short enough for compute-sanitizer's slow tools (`--only once`)."""
+    for v in ctx.lib.variants():
+        if here(ctx, v) and v.op in ENTRIES.values():
+            yield ctx.run(next(variant_cases(v)))
+
+
+def runs_of_variants(ctx: Context):
+    """Twenty runs of each variant by name."""
+    for v in ctx.lib.variants():
+        if not here(ctx, v) or v.op not in ENTRIES.values():
+            continue
+        case = next(variant_cases(v))
+        p = Problem(case, ctx.device)
+        first = bits_of(ctx, p, case.d_type)
+        for _ in range(2 if ctx.stand_in else RUNS - 1):
+            again = bits_of(ctx, p, case.d_type)
+            if not all(torch.equal(x, y) for x, y in zip(first, again, strict=True)):
+                yield [f"{v.name}: runs did not give the same bits"]
+                break
+        else:
+            yield []
+
+
+def rows_of_any_batch(ctx: Context):
+    """With batch_invariant, the first row at M = 1, 8, 32, 256 and 2048; alpha, beta, bias and layouts with it."""
+    if ctx.stand_in:
+        return
+    for dtype, (n, k), turned, more in itertools.product(
+        (torch.bfloat16, torch.float16), ((4096, 4096), (1280, 8192), (576, 7168)), (False, True), (False, True)
+    ):
+        new = {"device": ctx.device, "dtype": dtype}
+        a = torch.randn(2048, k, **new)
+        b = torch.randn(n, k, **new).t() if turned else torch.randn(k, n, **new)
+        c, bias = torch.randn(2048, n, **new), torch.randn(n, **new)
+        rows = []
+        for m in (1, 8, 32, 256, 2048):
+            extra = {"c": c[:m], "alpha": 0.75, "beta": -1.5, "bias": bias} if more else {}
+            rows.append(ctx.lib.gemm(a[:m], b, batch_invariant=True, **extra)[0].view(torch.int16).clone())
+        same = all(torch.equal(rows[0], row) for row in rows[1:])
+        yield [] if same else [f"{dtype} N {n} K {k} B turned {turned} C {more}: a row's bits depend on M"]

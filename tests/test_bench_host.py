@@ -1,0 +1,141 @@
+"""The measure of host time, rehearsed on the stand-in: what it launches, in which order, and what it says."""
+
+import ctypes
+
+import pytest
+from calls import Call, at, count, current, fail, launches, new_stream, ok
+from libgemm._library import LIBRARY, ffi
+from stand_in import in_stand_in
+from torch_like import Tensor, install, torch
+
+from bench import host
+from bench.relaunch import Driver, captured
+
+FACTS = ("handle", "kernel", "grid", "block", "cluster", "shared", "stream", "device", "params")
+BIG = {"m": 1000, "n": 776, "k": 520, "lda": 520, "ldb": 776, "ldc": 776, "ldd": 776}
+
+
+def facts(launch: dict) -> dict:
+    return {key: launch[key] for key in FACTS}
+
+
+def address(call: Call) -> int:
+    return int(ffi.cast("uintptr_t", call.args))
+
+
+def gemm_address() -> int:
+    return ctypes.cast(ctypes.CDLL(str(LIBRARY)).libgemm_gemm, ctypes.c_void_p).value
+
+
+@in_stand_in()
+def test_a_captured_launch_is_launched_again_as_it_was():
+    stream, driver = new_stream(), Driver()
+    with current(0):
+        call = Call("gemm", **BIG, beta=1.0, stream=stream)
+        ok(call.run())
+        again = captured(driver, stream, call.run)
+        function, parameters = map(ctypes.c_void_p, (again.function, again.parameters))
+        driver.cuLaunchKernelEx(again.config, function, parameters, None)
+    plain, caught, bare = launches()
+    assert facts(plain) == facts(caught) == facts(bare)
+    assert [launch["captured"] for launch in launches()] == [0, 1, 0]
+    assert len(plain["params"]) > 5
+
+
+@in_stand_in()
+def test_the_loops_call_what_they_are_given_in_turn():
+    stream, loops, driver = new_stream(), host.Loops(), Driver()
+    calls = [Call("gemm", stream=stream), Call("gemm", **BIG, stream=stream), Call("gemm", a=at(7), stream=stream)]
+    with current(0):
+        runs = host.c_runs(loops, driver, gemm_address(), stream, [address(call) for call in calls])
+        start = len(launches())
+        times = [runs["c"](), runs["bare"]()]
+    found = [facts(launch) for launch in launches()[start:]]
+    assert len(found) == 2 * host.CALLS
+    assert found[: host.CALLS] == found[host.CALLS :]
+    assert [found[i]["params"] for i in range(6)] == [facts(launches()[i % 3])["params"] for i in range(6)]
+    assert all(time > 0 for time in times)
+
+
+@in_stand_in()
+def test_a_call_that_fails_is_not_timed():
+    stream, call = new_stream(), Call("gemm")
+    with current(0):
+        runs = host.c_runs(host.Loops(), Driver(), gemm_address(), stream, [address(call.set(stream=stream))])
+        call.set(lda=1)
+        with pytest.raises(RuntimeError, match="host_gemm: a call failed with status 1"):
+            runs["c"]()
+        with pytest.raises(RuntimeError, match="cuStreamBeginCapture_v2 failed with CUDA error 1"):
+            captured(Driver(), 0, call.run)
+
+
+def rehearsal_torch() -> list:
+    """A torch that has what the measure asks; returns the sizes mm was called with."""
+    install()
+    seen = []
+
+    def matrix(*shape, device="cuda", dtype=None):
+        return torch.empty(shape, dtype=dtype or torch.bfloat16, device="cuda:0")
+
+    def turned(self):
+        (rows, cols), (down, right) = self.shape, self.strides
+        return Tensor(self.pointer, (cols, rows), self.dtype.name, (right, down))
+
+    Tensor.to = lambda self, dtype: self
+    Tensor.t = turned
+    torch.randn = matrix
+    empty = torch.empty
+    torch.empty = lambda *shape, dtype, device: empty(
+        shape[0] if len(shape) == 1 else shape, dtype=dtype, device="cuda:0" if device == "cuda" else device
+    )
+    torch.mm = lambda a, b, out: seen.append((*a.shape, b.shape[1]))
+    handle = new_stream()
+    torch.cuda.Stream = lambda: type("Stream", (), {"cuda_stream": handle})
+    torch.cuda.synchronize = lambda: seen.append("wait")
+    return seen
+
+
+@in_stand_in()
+def test_the_whole_measure():
+    seen = rehearsal_torch()
+    host.CALLS = 16
+    with current(0):
+        found = host.host_times(repeats=3)
+    assert list(found["rows"]) == list(host.SHAPES) and found["note"] == ""
+    keys = {"c_us", "bare_us", "c_ratio", "python_us", "torch_us", "python_ratio"}
+    for row in found["rows"].values():
+        assert set(row) == keys and all(value > 0 for value in row.values())
+        assert row["c_ratio"] == row["c_us"] / row["bare_us"]
+        assert row["python_ratio"] == row["python_us"] / row["torch_us"]
+    assert found["pointer_query_us"] > 0
+    in_turn = [one for one in seen if one != "wait"][-16:]
+    assert in_turn == [(512, 512, 512), (1, 8192, 1280)] * 8
+    assert seen.count("wait") >= 2 * (3 + 2) * 2 * len(host.SHAPES)
+    table = host.lines(found)
+    assert len(table) == len(found["rows"]) + 2 and all(len(line) <= 120 for line in table)
+    splits = {launch["grid"][0] for launch in launches() if launch["captured"]}
+    assert len(splits) >= 3 and count("cuStreamBeginCapture_v2") == 4 * 5
+
+
+@in_stand_in()
+def test_without_a_compiler_the_report_says_so():
+    rehearsal_torch()
+    host.CALLS = 8
+    host.shutil.which = lambda name: None
+    with current(0):
+        found = host.host_times(repeats=3)
+    assert "no C compiler" in found["note"] and found["pointer_query_us"] is None
+    assert all(set(row) == {"python_us", "torch_us", "python_ratio"} for row in found["rows"].values())
+    assert "no C compiler" in host.lines(found)[-1]
+
+
+@in_stand_in()
+def test_a_driver_that_refuses_the_graph_costs_the_figures_for_c_alone():
+    rehearsal_torch()
+    host.CALLS = 8
+    fail("cuGraphKernelNodeGetParams_v2:6:801")
+    with current(0):
+        found = host.host_times(repeats=3)
+    assert "512 x 512 x 512 NN on: cuGraphKernelNodeGetParams_v2 failed with CUDA error 801" in found["note"]
+    assert ["c_us" in row for row in found["rows"].values()] == [True, False, False, False]
+    assert all("python_us" in row for row in found["rows"].values())

@@ -1,0 +1,112 @@
+"""batch_invariant: only rows that add the products of K in one order run. On the stand-in; proves no bits."""
+
+import itertools
+
+import libgemm
+import pytest
+from calls import Call, at, last_launch, launches, ok, refused, values
+from libgemm._library import ffi, text
+from libgemm.inspect import variants
+from stand_in import in_stand_in
+
+SHAPES = [(1, 4096, 4096), (8, 256, 8192), (16, 1280, 8192), (64, 64, 32768), (128, 576, 7168), (2048, 2048, 2048)]
+SHARED = ("_cluster_descriptor", "_workspace")
+
+
+def call_of(shape, trans_a=0, trans_b=1, **fields) -> Call:
+    m, n, k = shape
+    lds = {"lda": m if trans_a else k, "ldb": k if trans_b else n, "ldc": n, "ldd": n}
+    lds = {name: -(-ld // 8) * 8 for name, ld in lds.items()}
+    space = {"workspace": at(6), "workspace_bytes": 1 << 40}
+    return Call("gemm", m=m, n=n, k=k, trans_a=trans_a, trans_b=trans_b, **{**lds, **space, **fields})
+
+
+def is_shared(name: str) -> bool:
+    return any(word in name for word in SHARED)
+
+
+@in_stand_in()
+def test_no_row_that_shares_k_is_chosen():
+    freely = []
+    for shape, trans_a, trans_b in itertools.product(SHAPES, (0, 1), (0, 1)):
+        for a_type, d_type in ((1, 1), (2, 2), (2, 3)):
+            call = call_of(shape, trans_a, trans_b, a_type=a_type, d_type=d_type)
+            freely.append(text(call.variant(90).name))
+            call.set(batch_invariant=1)
+            name = text(call.variant(90).name)
+            assert not is_shared(name) and text(call.variant().name) == name
+            assert call.workspace() == 0
+            ok(call.run())
+            launch = last_launch()
+            assert launch["cluster"] == 1 and values(launch).get("splits", 1) == 1, name
+    assert {word for word in SHARED for name in freely if word in name} == set(SHARED)  # else nothing was shown
+
+
+@in_stand_in()
+def test_float32_takes_the_row_for_any_memory():
+    for shape, trans_b, precision in itertools.product(SHAPES, (0, 1), (1, 2, 3)):
+        call = call_of(shape, 0, trans_b, a_type=3, d_type=3, precision=precision, batch_invariant=1)
+        v = call.variant(90)
+        assert not (v.align16 or v.linear or v.single), text(v.name)
+        ok(call.run())
+        assert last_launch()["kernel"] == "gemm"
+    assert len(launches()) == len(SHAPES) * 6
+    assert call_of(SHAPES[-1], a_type=3, d_type=3, precision=1).variant(90).single
+
+
+@in_stand_in()
+def test_rows_that_share_k_are_refused_by_name():
+    own = [v for v in variants() if (v.target, v.op, v.a_type, v.d_type) == (90, "gemm", "bf16", "bf16")]
+    own = [v for v in own if v.trans_b and not v.trans_a]
+    shape, kinds = (64, 64, 32768), set()
+    for v in own:
+        free, bound = (call_of(shape, variant=v.name, batch_invariant=wanted) for wanted in (0, 1))
+        ok(free.run())
+        if is_shared(v.name):
+            words = ("needs batch_invariant = 0", "adds the products of K in another order")
+            refused(bound.run(), "UNSUPPORTED", v.name, *words)
+            refused(bound.explain(90)[0], "UNSUPPORTED", v.name, *words)
+        else:
+            ok(bound.run())
+        kinds.add(is_shared(v.name))
+    assert kinds == {False, True}
+    single = next(v for v in variants() if (v.target, v.a_type, v.precision) == (90, "f32", "tf32") and v.single)
+    fields = {"a_type": 3, "d_type": 3, "precision": 1, "trans_b": int(single.trans_b)}
+    refused(call_of((2048, 2048, 2048), variant=single.name, batch_invariant=1, **fields).run(), "UNSUPPORTED", "order")
+
+
+@pytest.mark.parametrize("value", [-1, 2, 2**31 - 1, -(2**31)])
+@in_stand_in()
+def test_other_values_are_refused(value):
+    words = ("INVALID_ARGUMENT", f"batch_invariant = {value}: allowed is 0 to 1")
+    refused(Call("gemm", batch_invariant=value).run(), *words)
+    refused(Call("gemm", batch_invariant=value).explain(90)[0], *words)
+    assert launches() == []
+
+
+@in_stand_in()
+def test_a_caller_with_the_older_struct_does_not_ask_for_it():
+    call = call_of((8, 256, 8192), batch_invariant=1)
+    assert not is_shared(text(call.variant().name))
+    call.args.size = ffi.offsetof("libgemm_gemm_args", "batch_invariant")
+    assert is_shared(text(call.variant().name))
+    ok(call.run())
+    assert last_launch()["cluster"] > 1
+
+
+@in_stand_in()
+def test_a_remembered_call_is_not_taken_for_the_other_kind():
+    free, bound = (call_of((8, 256, 8192), batch_invariant=wanted) for wanted in (0, 1))
+    seen = [ok(call.run()) or last_launch()["cluster"] > 1 for call in (free, bound, free, bound, bound, free)]
+    assert seen == [True, False, True, False, False, True]
+
+
+def test_the_package_explains_it():
+    for shape in SHAPES:
+        for aligned in (True, False):
+            variant, reason = libgemm.explain(*shape, target=90, batch_invariant=True, aligned=aligned)
+            assert not is_shared(variant.name) and "batch_invariant" not in reason
+    assert is_shared(libgemm.explain(8, 256, 8192, target=90)[0].name)
+    options = {"dtype": "f32", "precision": "tf32", "target": 90}
+    assert libgemm.covers(4096, 4096, 4096, **options)
+    assert not libgemm.covers(4096, 4096, 4096, **options, batch_invariant=True)

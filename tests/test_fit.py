@@ -1,0 +1,144 @@
+"""From measurements to what ships: build/fit.py on made-up times, the candidates, and the file that make tune grows."""
+
+import importlib.util
+import json
+import math
+import random
+
+import pytest
+
+from kernels import model
+from kernels.candidates import candidates
+from kernels.spec import LAYOUTS
+
+if importlib.util.find_spec("numpy") is None:
+    pytest.skip("needs numpy", allow_module_level=True)
+
+import numpy as np
+
+from build import fit
+
+TABLE = candidates()
+BY_NAME = {v.fit_name: v for v in TABLE}
+FAST, SLOW, THIN = "128x256x64_coop", "64x128x64_pingpong", "16x64x128_swap"
+ALWAYS = [name for name, v in BY_NAME.items() if v.family in fit.ALWAYS]
+KNOWN = (4096, 4096, 4096, "nt")  # of the benchmark's suite
+
+
+def shapes(count: int) -> list[tuple]:
+    draw = random.Random(7)
+    found = {KNOWN: None}
+    while len(found) < count:
+        m, n, k = (8 * round(2 ** draw.uniform(0, 9)) for _ in range(3))
+        found[m, n, k, draw.choice(LAYOUTS)] = None
+    return list(found)
+
+
+def measured(us, count: int = 60) -> fit.Measured:
+    """Made-up measurements: us(tile's name, shape's number, shape) microseconds, None for a tile that was not run."""
+    rows = []
+    for i, (m, n, k, layout) in enumerate(shapes(count)):
+        times = {name: us(name, i, (m, n, k, layout)) for name in (FAST, SLOW, THIN, *ALWAYS)}
+        times = {name: found for name, found in times.items() if found is not None}
+        rows.append({"m": m, "n": n, "k": k, "layout": layout, "us": times})
+    return fit.Measured(rows, TABLE)
+
+
+def names(m: fit.Measured, tiles: list[int]) -> list[str]:
+    return [m.names[i] for i in tiles]
+
+
+def test_the_tile_that_is_best_everywhere_is_chosen_alone():
+    found = measured(lambda name, i, _: 10.0 if name == FAST else 11.0 if name == SLOW else 30.0)
+    assert names(found, fit.choose_tiles(found, 0.002, 10)) == [FAST]
+
+
+def test_tiles_are_chosen_by_what_each_gains_until_little_is_lost():
+    def us(name, i, _):
+        best = FAST if i % 3 else THIN  # two shapes of three are FAST's
+        return 10.0 if name == best else 10.5 if name == SLOW else 25.0
+
+    found = measured(us)
+    assert names(found, fit.choose_tiles(found, 0.002, 10)) == [SLOW, FAST, THIN]  # the one that is never far off first
+    assert names(found, fit.choose_tiles(found, 0.002, 1)) == [SLOW]
+    assert names(found, fit.choose_tiles(found, 0.06, 10)) == [SLOW]  # 5 % is allowed
+
+
+def test_a_tile_that_was_not_run_counts_as_far_behind():
+    def us(name, i, _):
+        return (None if i % 2 else 10.0) if name == FAST else 15.0 if name == SLOW else 40.0
+
+    found = measured(us)
+    assert names(found, fit.choose_tiles(found, 0.002, 1)) == [SLOW]  # 1.5 times everywhere beats 3 times half the time
+    assert names(found, fit.choose_tiles(found, 0.002, 10))[1:] == [FAST]
+
+
+def test_a_shape_that_people_run_outweighs_one_that_was_drawn():
+    found = measured(lambda name, i, _: {FAST: 10.0, SLOW: 20.0}.get(name, 40.0) if i == 0 else
+                     {FAST: 12.0, SLOW: 10.0}.get(name, 40.0), 5)  # fmt: skip
+    assert found.weights.tolist() == [fit.SUITE_WEIGHT] + [1.0] * 4
+    assert names(found, fit.choose_tiles(found, 0.0, 1)) == [FAST]
+
+
+def features_of(name: str, row: dict) -> list[float]:
+    c = BY_NAME[name].config
+    return model.features(c.block_m, c.block_n, c.block_k, BY_NAME[name].family, fit.work_of(row, 132))
+
+
+def test_a_fit_recovers_times_that_follow_the_formula():
+    draw = random.Random(3)
+    terms = len(features_of(FAST, {"m": 8, "n": 8, "k": 8, "layout": "nn"}))
+    common = [draw.uniform(-0.01, 0.01) for _ in range(terms - 1)]
+    true = model.Fit(1.0, tuple((1.0 + i / 4, *(w + draw.uniform(-2e-3, 2e-3) for w in common)) for i in range(4)))
+
+    def us(name, _, shape):
+        m, n, k, layout = shape
+        return true.us(LAYOUTS.index(layout), features_of(name, {"m": m, "n": n, "k": k, "layout": layout}))
+
+    found = measured(us, 900)
+    tile = found.names.index(FAST)
+    made, held_out = fit.fit_tile(found, tile, np.arange(900) % fit.FOLDS)
+    again = model.Fit(made["scale"], tuple(map(tuple, made["weights"])))
+    ratios = [again.us(LAYOUTS.index(r["layout"]), features_of(FAST, r)) / r["us"][FAST] for r in found.rows]
+    assert max(abs(math.log2(x)) for x in ratios) < 0.05 and np.median(np.abs(np.log2(ratios))) < 0.01
+    assert np.median(np.abs(held_out - np.log2(found.us[:, tile]))) < 0.02  # of shapes the fit was not shown
+
+
+def test_what_is_written_reads_back_and_names_the_winner():
+    def us(name, i, shape):
+        m, n, k, _ = shape
+        own = {FAST: 1.0, SLOW: 1.2 if i else 0.8}.get(name, 2.0)  # SLOW wins the first shape, which people run
+        return own * (3 + m * n * k / 4e8)
+
+    found = measured(us, 200)
+    made = fit.tune(found.rows, TABLE, {"device": "none"}, 0.002, 5)
+    assert made["known"] == [[*KNOWN, SLOW]]
+    assert [tuple(tile) for tile in made["tiles"]] == [("coop", 128, 256, 64), ("pingpong", 64, 128, 64)]
+    assert {FAST, SLOW} <= set(made["fits"]) <= {FAST, SLOW, *ALWAYS}
+    assert all(BY_NAME[name].guard for name in made["fits"])  # the row for any memory keeps its rough model
+    assert (made["origin"]["device"], made["origin"]["shapes"]) == ("none", 200)
+    assert made["origin"]["regret_median"] == 0.0 <= made["origin"]["regret_p95"]
+    text = fit.lines_of(made)
+    assert json.loads(text) == json.loads(json.dumps(made))
+    assert len(text.splitlines()) == 5 + len(made["fits"])  # a line for each fit
+
+
+def test_every_candidate_checks_and_is_named_once_a_layout():
+    assert len({v.name for v in TABLE}) == len(TABLE) > 100
+    for v in TABLE:
+        v.check()
+        assert (v.problem.a, v.problem.d, v.problem.op, v.target) == ("bf16", "bf16", "gemm", 90)
+    for layout in LAYOUTS:
+        own = [v.fit_name for v in TABLE if v.problem.layout == layout]
+        assert len(set(own)) == len(own) > 20
+    assert [v.fit_name for v in candidates(a="f16")] == [v.fit_name for v in TABLE]  # one type stands for all
+
+
+def test_what_ships_for_hopper_was_a_candidate():
+    found = model.tuned(90)
+    shipped = {f"{m}x{n}x{k}_{family}" for family, m, n, k in found.tiles}
+    assert shipped <= set(BY_NAME) and set(found.fits) <= set(BY_NAME)
+    assert {tile for *_, tile in found.known} <= set(found.fits)
+    terms = len(features_of(FAST, {"m": 8, "n": 8, "k": 8, "layout": "nn"}))
+    for made in found.fits.values():
+        assert [len(row) for row in made.weights] == [terms] * 4

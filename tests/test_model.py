@@ -1,0 +1,172 @@
+"""The formula of kernels/model.py and its mirror in C give the same times; measured winners run. Needs no GPU."""
+
+import dataclasses
+import itertools
+import random
+
+import libgemm
+import pytest
+from libgemm._library import ffi, lib, text
+from libgemm.inspect import variants
+
+from kernels.model import Model, Work, features, rough, stride_class, tuned
+from kernels.spec import LAYOUTS, TARGETS
+from kernels.variants import variants as table
+
+TYPES = {"f16": (1, 2), "bf16": (2, 2), "f32": (3, 4)}  # value of the C enum, bytes
+ROWS = {row.name: row for row in table((90,)) if row.problem.op == "gemm"}
+UNSUPPORTED = "LIBGEMM_UNSUPPORTED"
+
+
+@dataclasses.dataclass
+class Problem:
+    """A dense call of one row; strides in elements."""
+
+    name: str
+    m: int
+    n: int
+    k: int
+    lda: int
+    ldb: int
+    batch: int = 1
+
+    def explain(self):
+        """The library's choice, or the name of its refusal."""
+        p, args = ROWS[self.name].problem, ffi.new("libgemm_gemm_args *")
+        lib.libgemm_gemm_args_init(args, ffi.sizeof("libgemm_gemm_args"))
+        args.m, args.n, args.k, args.batch = self.m, self.n, self.k, self.batch
+        args.lda, args.ldb, args.ldd = self.lda, self.ldb, -(-self.n // 8) * 8
+        args.batch_stride_d = self.m * args.ldd
+        args.a_type, args.d_type = TYPES[p.a][0], TYPES[p.d][0]
+        args.precision = ("exact", "tf32", "tf32x3", "ieee").index(p.precision)
+        args.trans_a, args.trans_b = (letter == "t" for letter in p.layout)
+        args.a = args.b = args.d = args.workspace = ffi.cast("void *", 1 << 20)
+        args.workspace_bytes = 1 << 40
+        name = ffi.new("char[]", self.name.encode())
+        args.variant = name
+        choice = ffi.new("libgemm_choice *", {"size": ffi.sizeof("libgemm_choice")})
+        status = lib.libgemm_gemm_explain(args, 90, choice)
+        assert status == 0 or text(lib.libgemm_status_name(status)) == UNSUPPORTED, text(lib.libgemm_last_error())
+        return choice if status == 0 else UNSUPPORTED
+
+    def by_python(self) -> tuple[float, float]:
+        """Microseconds by the row's fit, and in how many ways K is shared."""
+        row = ROWS[self.name]
+        c, size, out = row.config, TYPES[row.problem.a][1], TYPES[row.problem.d][1]
+        work = Work(
+            self.m, self.n, self.k, self.batch, size, out, self.lda * size, self.ldb * size,
+            TARGETS[90].multiprocessors,
+        )  # fmt: skip
+        found = features(c.block_m, c.block_n, c.block_k, row.family, work)
+        return row.fit.us(LAYOUTS.index(row.problem.layout), found), 2 ** found[12]
+
+
+def drawn(name: str, seed: int) -> Problem:
+    """Few tiles or many; leading dimensions of every class of strides that the row can read."""
+    draw, p, row = random.Random(f"{name} {seed}"), ROWS[name].problem, ROWS[name]
+    most = draw.choice((64, 512, 16384))
+    m, n, k = (round(2 ** draw.uniform(0, most.bit_length())) for _ in range(3))
+    k *= draw.choice((1, 8)) if "workspace" not in row.guard else 512  # many pieces need a long K
+    step = 16 // TYPES[p.a][1]
+    if "align16" in row.guard:
+        m, n, k = (-(-x // step) * step for x in (m, n, k))
+    lds = []
+    for length in (m if p.layout[0] == "t" else k, k if p.layout[1] == "t" else n):
+        whole = step * draw.choice((1, 2, 4, 8))
+        lds.append(-(-length // whole) * whole + whole * draw.choice((0, 1)))
+    batch = draw.choice((1, 3, 50)) if "align16" in row.guard else 1
+    return Problem(name, m, n, k, *lds, batch)
+
+
+def test_c_and_python_expect_the_same_time():
+    fitted = [name for name, row in ROWS.items() if row.fit]
+    seen, classes, kinds, splits = 0, set(), set(), {}
+    for name, seed in itertools.product(fitted, range(6)):
+        problem = drawn(name, seed)
+        choice = problem.explain()
+        if choice == UNSUPPORTED:
+            continue  # nothing to share, or the row takes no such memory
+        us, split = problem.by_python()
+        assert choice.expected_us == pytest.approx(us, rel=2e-3), problem
+        assert choice.covered == 1 and text(choice.reason).startswith(f"tuned: {choice.expected_us:.4g} us expected")
+        row, size = ROWS[name], TYPES[ROWS[name].problem.a][1]
+        classes |= {stride_class(ld * size) for ld in (problem.lda, problem.ldb)}
+        kinds.add((row.family, row.problem.a))
+        splits.setdefault(row.family, set()).add(round(split))
+        seen += 1
+    assert seen > 600 and classes == {0, 1, 2, 3}
+    assert {family for family, _ in kinds} == {row.family for row in ROWS.values() if row.fit}
+    assert {a for _, a in kinds} == set(TYPES)
+    assert len(splits["cluster"]) > 3 and 1 not in splits["cluster"] and max(splits["cluster"]) == 8
+    assert max(splits["swap_split"]) > 8 and splits["coop"] == splits["gemm"] == {1}
+
+
+def test_c_and_python_share_k_among_the_same_clusters():
+    """Where a row may run, C says; where tiles times clusters are at the edge, both must still agree."""
+    names = [n for n, r in ROWS.items() if r.family.endswith("cluster") and r.problem.d == "bf16"]
+    for name, tiles, steps in itertools.product(
+        names, (1, 14, 15, 16, 17, 18, 22, 23, 30, 39, 40, 66, 67), (1, 2, 7, 9, 64)
+    ):
+        c = ROWS[name].config
+        problem = Problem(name, 1, tiles * c.block_n, steps * c.block_k, steps * c.block_k, 0)
+        problem.lda = 8 if ROWS[name].problem.layout[0] == "t" else problem.k
+        problem.ldb = problem.k if ROWS[name].problem.layout[1] == "t" else problem.n
+        choice, (us, split) = problem.explain(), problem.by_python()
+        assert (choice == UNSUPPORTED) == (split == 1), problem
+        assert split == 1 or choice.expected_us == pytest.approx(us, rel=2e-3), problem
+
+
+def test_rows_without_a_fit_take_the_rough_time():
+    seen = 0
+    for (name, row), seed in itertools.product(ROWS.items(), range(3)):
+        problem = drawn(name, seed)
+        choice = UNSUPPORTED if row.fit else problem.explain()
+        if choice == UNSUPPORTED:
+            continue
+        c, size, out = row.config, TYPES[row.problem.a][1], TYPES[row.problem.d][1]
+        tiles = -(-problem.m // c.block_m) * -(-problem.n // c.block_n) * problem.batch
+        turns, steps = -(-tiles // TARGETS[90].multiprocessors), -(-problem.k // c.block_k)
+        m, n, k = problem.m, problem.n, problem.k
+        moved = problem.batch * (size * (m * k + n * k) + out * m * n)
+        compute = row.model.fixed_ns + turns * (steps * row.model.step_ns + row.model.tile_ns)
+        memory = row.model.fixed_ns + moved * row.model.byte_ps * 1e-3
+        assert choice.expected_us == pytest.approx((compute**4 + memory**4) ** 0.25 * 1e-3, rel=2e-3), problem
+        assert choice.covered == 0 and text(choice.reason).startswith("untuned: ")
+        seen += 1
+    assert seen > 50
+    assert [field.name for field in dataclasses.fields(Model)] == ["fixed_ns", "step_ns", "tile_ns", "byte_ps"]
+    assert rough(64, 64, 64, 50, TARGETS[90].speed).step_ns == pytest.approx(64**3 * 0.05 / 50)
+
+
+def tile_of(name: str) -> str:
+    return ROWS[name].fit_name
+
+
+KNOWN = tuned(90).known
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_a_measured_shape_runs_the_tile_that_won(dtype):
+    for m, n, k, layout, tile in KNOWN:
+        variant, reason = libgemm.explain(m, n, k, dtype, layout=layout, target=90)
+        assert tile_of(variant.name) == tile, (m, n, k, layout)
+        assert reason.startswith("tuned: ") and libgemm.covers(m, n, k, dtype, layout=layout, target=90)
+
+
+def test_where_the_winner_may_not_run_another_does():
+    linear = {
+        tile_of(v.name): v.linear for v in variants() if v.name in ROWS and v.d_type == "bf16"
+    }  # the last: activated
+    moved = set()
+    for m, n, k, layout, tile in KNOWN:
+        activated, _ = libgemm.explain(m, n, k, layout=layout, target=90, activation="gelu")
+        assert not activated.linear
+        assert (tile_of(activated.name) == tile) != linear[tile]
+        odd, _ = libgemm.explain(m, n, k, layout=layout, target=90, aligned=False)
+        many, _ = libgemm.explain(m, n, k, layout=layout, target=90, batch=2)
+        assert not many.single and tile_of(many.name) != tile
+        assert ROWS[odd.name].guard in ((), ("descriptor_ab", "linear")) or "cluster" in odd.name
+        bound, _ = libgemm.explain(m, n, k, layout=layout, target=90, batch_invariant=True)
+        assert (tile_of(bound.name) == tile) == (not tile.endswith(("cluster", "split")))
+        moved |= {what for what, v in (("gelu", activated), ("bound", bound)) if tile_of(v.name) != tile}
+    assert moved == {"gelu", "bound"}

@@ -1,0 +1,249 @@
+"""Dense calls of torch tensors like one before: they skip the general way and launch what it would have launched."""
+
+import threading
+
+import libgemm
+import pytest
+from calls import at, fail, last_launch, launches, log, new_stream, values
+from libgemm import dense
+from stand_in import in_stand_in
+from test_capi_fast import maps
+from torch_like import Tensor, install, streams, torch
+
+KEYS = ("handle", "kernel", "grid", "block", "cluster", "shared", "stream", "device")
+
+
+def operands(**changes) -> dict:
+    plain = {"a": Tensor(at(0), (96, 64)), "b": Tensor(at(1), (64, 80)), "out": Tensor(at(3), (96, 80))}
+    return {**plain, **changes}
+
+
+def few(m: int, n: int, k: int) -> dict:
+    return {"a": Tensor(at(0), (m, k)), "b": Tensor(at(1), (k, n), strides=(1, k)), "out": Tensor(at(3), (m, n))}
+
+
+def launched(call: dict) -> dict:
+    """What a call launches, less what each launch or allocation has of its own."""
+    before = len(launches())
+    made = libgemm.gemm(**call)
+    assert made is (call["out"] or torch.made[-1])
+    assert made.index == call["a"].index
+    assert len(launches()) == before + 1
+    launch = last_launch()
+    own = ("nonce", "slots", "partials") + (("d_ptr", "c", "d") if call.get("out") is None else ())
+    found = values(launch) | maps(launch)
+    return {k: launch[k] for k in KEYS} | {k: v for k, v in found.items() if k not in own}
+
+
+def launched_anew(call: dict) -> dict:
+    dense.known.clear()
+    return launched(call)
+
+
+def forbid_general_way(monkeypatch) -> None:
+    def general(*_):
+        raise AssertionError("the general way")
+
+    monkeypatch.setattr(dense, "gemm_anew", general)
+
+
+CALLS = {
+    "plain": lambda: operands(),
+    "other addresses": lambda: operands(a=Tensor(at(7), (96, 64)), out=Tensor(at(8), (96, 80))),
+    "b by columns": lambda: operands(b=Tensor(at(1), (64, 80), strides=(1, 64))),
+    "padded a": lambda: operands(a=Tensor(at(0), (96, 64), strides=(72, 1))),
+    "padded out": lambda: operands(out=Tensor(at(3), (96, 80), strides=(88, 1))),
+    "other shape": lambda: operands(a=Tensor(at(0), (48, 64)), out=Tensor(at(3), (48, 80))),
+    "bf16": lambda: {k: Tensor(v.pointer, v.shape, "bfloat16") for k, v in operands().items()},
+    "f32 out": lambda: operands(out=Tensor(at(3), (96, 80), "float32")),
+    "f32": lambda: {k: Tensor(v.pointer, v.shape, "float32") for k, v in operands().items()} | {"precision": "tf32"},
+    "f32 exactly": lambda: CALLS["f32"]() | {"precision": "ieee"},
+    "alpha": lambda: operands(alpha=0.5),
+    "integer alpha": lambda: operands(alpha=2),
+    "alpha 0": lambda: operands(alpha=0.0),
+    "alpha -0": lambda: operands(alpha=-0.0),
+    "out as c": lambda: operands(beta=1.0),
+    "c": lambda: operands(beta=1.0, c=Tensor(at(2), (96, 80))),
+    "padded c": lambda: operands(beta=1.0, c=Tensor(at(2), (96, 80), strides=(96, 1))),
+    "c elsewhere": lambda: operands(beta=1.0, c=Tensor(at(7), (96, 80))),
+    "out elsewhere as c": lambda: operands(beta=1.0, out=Tensor(at(7), (96, 80))),
+    "unread c": lambda: operands(c=Tensor(at(2), (96, 80))),
+    "unread nonsense": lambda: operands(c="nonsense"),
+    "bias": lambda: operands(bias=Tensor(at(4), (80,))),
+    "bias elsewhere": lambda: operands(bias=Tensor(at(7), (80,))),
+    "activation": lambda: operands(activation="silu"),
+    "other activation": lambda: operands(activation="gelu"),
+    "no out": lambda: operands(out=None),
+    "no out, f32": lambda: operands(out=None, out_dtype="f32"),
+    "batch": lambda: operands(a=Tensor(at(0), (2, 96, 64)), out=Tensor(at(3), (2, 96, 80))),
+    "batch of one": lambda: operands(a=Tensor(at(0), (1, 96, 64)), out=Tensor(at(3), (1, 96, 80))),
+    "unaligned a": lambda: operands(a=Tensor(at(0) + 2, (96, 64))),
+    "unaligned out": lambda: operands(out=Tensor(at(3) + 2, (96, 80))),
+    "unaligned c": lambda: operands(beta=1.0, c=Tensor(at(2) + 2, (96, 80))),
+    "stream": lambda: operands(stream=2),
+    "gpu 1": lambda: {k: Tensor(at(i, 1), v.shape, device=1) for i, (k, v) in enumerate(operands().items())},
+    "gpu 1, no out": lambda: CALLS["gpu 1"]() | {"out": None},
+    "split": lambda: few(64, 64, 32768),
+    "split, batch invariant": lambda: CALLS["split"]() | {"batch_invariant": True},
+    "cluster": lambda: few(8, 256, 8192),
+    "cluster, batch invariant": lambda: CALLS["cluster"]() | {"batch_invariant": True},
+}
+GENERAL = ("alpha 0", "alpha -0", "unread nonsense", "unaligned a", "unaligned out", "unaligned c")  # always
+
+
+@pytest.mark.parametrize("name", CALLS)
+@in_stand_in()
+def test_a_call_again_launches_what_it_did_anew(name):
+    install()
+    wanted = launched_anew(CALLS[name]())
+    launched(CALLS["plain"]())
+    assert [launched(CALLS[name]()) for _ in range(3)] == [wanted] * 3
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        forbid_general_way(monkeypatch)
+        if name in GENERAL:
+            with pytest.raises(AssertionError, match="the general way"):
+                launched(CALLS[name]())
+        else:
+            assert launched(CALLS[name]()) == wanted
+
+
+@in_stand_in()
+def test_calls_in_any_order_are_not_taken_for_each_other():
+    install()
+    streams[1] = new_stream(1)
+    wanted = {name: launched_anew(make()) for name, make in CALLS.items()}
+    for name in (*CALLS, *reversed(CALLS), *CALLS):
+        assert launched(CALLS[name]()) == wanted[name], name
+
+
+@in_stand_in()
+def test_the_current_stream_is_asked_on_each_call():
+    install()
+    handles = [new_stream() for _ in range(3)]
+    for short in (torch._C._cuda_getCurrentRawStream, None):
+        torch._C._cuda_getCurrentRawStream = short
+        dense.known.clear()
+        for streams[0] in (*handles, *handles):
+            libgemm.gemm(**operands())
+            assert last_launch()["stream"] == hex(streams[0])
+        libgemm.gemm(**operands(stream=handles[0]))
+        assert last_launch()["stream"] == hex(handles[0])
+        del torch._C._cuda_getCurrentRawStream
+
+
+@in_stand_in()
+def test_each_call_has_a_workspace_of_its_own_that_outlives_it():
+    install()
+    for _ in range(4):
+        libgemm.gemm(**CALLS["split"]())
+    spaces = [made for made in torch.made if made.dtype is torch.uint8]
+    slots = [values(launch)["slots"] for launch in launches()]
+    assert slots == [space.pointer for space in spaces] and len(set(slots)) == 4
+    assert [space.recorded for space in spaces] == [[]] * 4
+    other = new_stream()
+    for _ in range(2):
+        libgemm.gemm(**CALLS["split"](), stream=other)
+    assert [space.recorded for space in torch.made[-2:]] == [[other]] * 2
+
+
+REFUSED = {
+    "a on the CPU": lambda: operands(a=Tensor(at(0), (96, 64), is_cuda=False)),
+    "b on the CPU": lambda: operands(b=Tensor(at(1), (64, 80), is_cuda=False)),
+    "out on the CPU": lambda: operands(out=Tensor(at(3), (96, 80), is_cuda=False)),
+    "c on the CPU": lambda: operands(beta=1.0, c=Tensor(at(2), (96, 80), is_cuda=False)),
+    "bias on the CPU": lambda: operands(bias=Tensor(at(4), (80,), is_cuda=False)),
+    "host memory": lambda: operands(a=Tensor(4096, (96, 64))),
+    "b of another gpu": lambda: operands(b=Tensor(at(1, 1), (64, 80), device=1)),
+    "out of another gpu": lambda: operands(out=Tensor(at(3, 1), (96, 80), device=1)),
+    "shape of b": lambda: operands(b=Tensor(at(1), (80, 64))),
+    "strides of out": lambda: operands(out=Tensor(at(3), (96, 80), strides=(1, 96))),
+    "dtype of b": lambda: operands(b=Tensor(at(1), (64, 80), "bfloat16")),
+    "dtype of c": lambda: operands(beta=1.0, c=Tensor(at(2), (96, 80), "float32")),
+    "no c": lambda: operands(beta=1.0, out=None),
+    "activation": lambda: operands(activation=["silu"]),
+    "precision": lambda: operands(precision="tf32"),
+    "variant": lambda: operands(variant="none"),
+    "out_dtype": lambda: operands(out_dtype="f32"),
+    "stream": lambda: operands(stream="zero"),
+    "no array": lambda: operands(b=[[1.0]]),
+}
+
+
+def refusal(call: dict) -> str:
+    with pytest.raises(libgemm.Error) as caught:
+        libgemm.gemm(**call)
+    return f"{caught.value.status} {caught.value}"
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@in_stand_in()
+def test_a_refusal_is_the_same_after_calls_that_were_legal(name):
+    install()
+    wanted = refusal(REFUSED[name]())
+    for legal in ("plain", "out as c", "c", "bias", "activation", "no out"):
+        launched(CALLS[legal]())
+        launched(CALLS[legal]())
+    count = len(launches())
+    assert [refusal(REFUSED[name]()) for _ in range(2)] == [wanted] * 2
+    assert len(launches()) == count
+    launched(CALLS["plain"]())
+
+
+@in_stand_in()
+def test_a_driver_s_failure_is_told_once_and_the_next_call_works():
+    install()
+    wanted = [launched(operands()) for _ in range(2)][-1]
+    fail("cuLaunchKernelEx:1:719")
+    assert "CUDA_ERROR_LAUNCH_FAILED" in refusal(operands())
+    fail(None)
+    assert launched(operands()) == wanted
+
+
+@in_stand_in()
+def test_a_number_that_can_change_in_place_is_read_on_each_call():
+    install()
+
+    class Number:
+        value = 1.0
+
+        def __float__(self):
+            return self.value
+
+    alpha = Number()
+    for alpha.value in (1.0, 2.0, 3.0):
+        libgemm.gemm(**operands(alpha=alpha))
+        assert values(last_launch())["alpha"] == alpha.value
+
+
+@in_stand_in()
+def test_threads_share_no_struct():
+    install()
+    plain = [v for v in libgemm.variants() if (v.target, v.op, v.a_type, v.d_type) == (90, "gemm", "f16", "f16")]
+    pinned = {"variant": next(v.name for v in plain if v.align16 and not v.single and not v.trans_a and not v.trans_b)}
+    libgemm.gemm(**operands(**pinned))
+    places, barrier = range(4, 12), threading.Barrier(8)
+
+    def work(place: int):
+        barrier.wait()
+        for _ in range(200):
+            libgemm.gemm(**operands(a=Tensor(at(place), (96, 64)), out=Tensor(at(place) + 1024, (96, 80)), **pinned))
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in places]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = [(v["a_ptr"], v["d_ptr"]) for v in map(values, launches()[1:])]
+    assert sorted(found) == sorted((at(place), at(place) + 1024) for place in places for _ in range(200))
+    assert 1 <= len(next(iter(dense.known.values()))) <= 9
+
+
+@in_stand_in()
+def test_what_is_kept_has_a_limit():
+    install()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(dense, "MOST", 5)
+        for rows in range(1, 40):
+            libgemm.gemm(**operands(a=Tensor(at(0), (rows, 64)), out=Tensor(at(3), (rows, 80))))
+            assert len(dense.known) <= 5
+    assert len(log("cuLaunchKernelEx")) == 39

@@ -79,14 +79,14 @@ def queues(monkeypatch):
 
 def test_a_run_goes_on_where_the_last_one_stopped(tmp_path, queues):
     path = tmp_path / "sm90.jsonl"
-    tune.run(SHAPES, HEAD, path, 2, 0.0)  # no time: one shape, then it stops
+    tune.run(SHAPES, {SHAPES[0]}, HEAD, path, 2, 0.0)  # no time: one shape, then it stops
     assert tune.read_done(path, HEAD) == {SHAPES[0]} and queues.killed == 2
     queues.asked.clear()
-    tune.run(SHAPES, HEAD, path, 2, math.inf)
+    tune.run(SHAPES, {SHAPES[0]}, HEAD, path, 2, math.inf)
     assert queues.asked == [None, None]  # the shape done before was not asked for again
     rows = [json.loads(text) for text in path.read_text().splitlines()[1:]]
-    assert rows == [row_of(shape) for shape in SHAPES]
-    tune.run(SHAPES, HEAD, path, 1, math.inf)
+    assert rows == [{**row_of(shape), "known": shape == SHAPES[0]} for shape in SHAPES]
+    tune.run(SHAPES, {SHAPES[0]}, HEAD, path, 1, math.inf)
     assert len(path.read_text().splitlines()) == 1 + len(SHAPES)
 
 
@@ -94,7 +94,7 @@ def test_a_worker_s_failure_stops_the_run_and_keeps_what_is_done(tmp_path, queue
     path = tmp_path / "sm90.jsonl"
     queues.answer = lambda shape: row_of(shape) if shape != SHAPES[1] else f"{shape}: RuntimeError: lost"
     with pytest.raises(SystemExit, match="RuntimeError: lost"):
-        tune.run(SHAPES, HEAD, path, 3, math.inf)
+        tune.run(SHAPES, {SHAPES[0]}, HEAD, path, 3, math.inf)
     assert tune.read_done(path, HEAD) == {SHAPES[0]} and queues.killed == 3
 
 

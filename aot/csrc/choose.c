@@ -189,6 +189,7 @@ static void aligned_first(struct problem *p, const struct target *target, float 
   float copy_us = 3 + (float)bytes * 2 / machine.memory * 1e-3f; /* a launch, and each byte read and written */
   if (!row || !(row->guard & (GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB)) || seen_us + copy_us >= us) return;
   *p = seen;
+  p->copy_us = copy_us;
   *out = row;
 }
 
@@ -238,7 +239,7 @@ libgemm_status describe(const struct problem *p, const struct target *target, co
   struct estimate e;
   bucket_of(p, target, &first, &end);
   estimate(row, p, &e);
-  float us = fitted_us(row, p, &e);
+  float us = fitted_us(row, p, &e) + (float)p->copy_us;
   if (whole) choice->expected_us = us, choice->covered = row->fit != NULL;
   int used = snprintf(choice->reason, sizeof choice->reason, "%s: %.4g us expected%s, one of %d rows%s",
                       row->fit ? "tuned" : "untuned", (double)us, p->variant ? ", pinned by name" : "", end - first,

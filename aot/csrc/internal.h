@@ -229,6 +229,7 @@ struct problem {
   unsigned met;             /* guard bits whose conditions on memory the operands meet */
   const char *variant;
   const struct row *copier; /* set by choose: this row must copy A or B to aligned rows first */
+  double copy_us;           /* and takes about that long */
 };
 
 /* What is copied before a product: stored rows (0: nothing) and columns of A and of B, whether they are transposed on

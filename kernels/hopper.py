@@ -15,8 +15,8 @@ GUARDS = {
 }
 SMALL_EPILOGUE = ("swap_split", "cluster", "swap_cluster")  # these apply activations in every row
 # Those that also come with an activation, whose code makes a large tile's epilogue several times longer.
-ACTIVATED = {("coop", 128, 256, 64), ("pingpong", 64, 128, 64), ("swap", 16, 64, 128), ("swap", 32, 64, 128)}
 MASKED = ("masked", 64, 128, 64)  # for a C or D that the copy engine cannot address
+ACTIVATED = {("coop", 128, 256, 64), ("pingpong", 64, 128, 64), ("swap", 16, 64, 128), ("swap", 32, 64, 128), MASKED}
 FIRST = 14  # of the tiles in order of what each gained: those that also come with float32 inputs or output
 
 

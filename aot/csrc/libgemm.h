@@ -154,8 +154,10 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
  * would be shared between blocks, run slower; float32 inputs take the one variant for any memory. */
 libgemm_status libgemm_gemm(const libgemm_gemm_args *args);
 
-/* Bytes of workspace with which this call runs best on the current GPU; 0 for most. With less, or none, it runs too, by
- * a kernel that needs none. The memory may hold anything, is written, and must not be shared with a call that may run
+/* Bytes of workspace with which this call runs best on the current GPU; 0 for most. It holds the sums of blocks that
+ * share K, and aligned copies of A and B where their addresses or leading dimensions are no multiples of 16 bytes, or
+ * where they are float32, taken as tf32, and K is not contiguous. With less, or none, the call runs too, by a kernel
+ * that needs none. The memory may hold anything, is written, and must not be shared with a call that may run
  * at the same time. Pointers in args are used for their alignment alone. */
 libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes);
 

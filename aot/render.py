@@ -9,7 +9,7 @@ import jinja2
 from aot.artifact import Artifact
 from aot.manifest import canonical, driver_floor
 from aot.pack import Packed
-from kernels.model import CLUSTERS, MACHINE, tuned
+from kernels.model import CLUSTERS, MACHINE, PENALTY, tuned
 from kernels.spec import DTYPES, HELPERS, LAYOUTS, OPS, PRECISIONS, TARGETS, Variant
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -162,6 +162,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         types=type_table(),
         type_count=len(TYPE_ORDER),
         machine=[float(number) for number in astuple(MACHINE)],
+        penalties=PENALTY,
         clusters=CLUSTERS,
         fits=fit_tables([variant for variant, _ in rows]),
         build_id=manifest["build_id"],

@@ -20,10 +20,13 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bench.rows import floor_us  # noqa: E402
+from kernels import model  # noqa: E402
+from kernels.candidates import FAR, candidates  # noqa: E402
+
 CANDIDATES = ROOT / ".cache" / "candidates"
-FLOPS, BYTES = 800e12, 4.3e12  # as in run.py
-LOAD, MULTIPLY = 112.0, 3277.0  # bytes into, and 16-bit products in, one multiprocessor in a nanosecond
-FAR = 3.0  # a candidate whose time by these rates is this many times the best one's is not run
 
 
 def draw_shape(seed: int) -> tuple[int, int, int, str]:
@@ -35,7 +38,7 @@ def draw_shape(seed: int) -> tuple[int, int, int, str]:
         layout = draw.choice(("nn", "nt", "nt", "tn", "tt"))
         m = round(m) if layout[0] == "n" and m < 128 else max(8, round(m / 8) * 8)
         n, k = (round(x / 8) * 8 for x in (n, k))
-        if floor_us(m, n, k) < 3000:
+        if floor_us({"m": m, "n": n, "k": k, "dtype": "bf16"}) < 3000:
             return m, n, k, layout
 
 
@@ -45,20 +48,10 @@ def suite() -> list[tuple[int, int, int, str]]:
     return [(s["m"], s["n"], s["k"], s["layout"].lower()) for s in shapes if not (s["n"] % 8 or s["k"] % 8)]
 
 
-def floor_us(m: int, n: int, k: int) -> float:
-    return max(2 * m * n * k / FLOPS, 2 * (m * k + n * k + m * n) / BYTES) * 1e6
-
-
 def recorded_shapes(path: Path) -> list[tuple[int, int, int, str]]:
     """One JSON object a line: m, n, k, layout."""
     rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
     return [(r["m"], r["n"], r["k"], r["layout"].lower()) for r in rows]
-
-
-def tile_of(record: dict) -> str:
-    """Tile and family, such as "128x256x64_coop": what a variant is called in the measurements."""
-    config, family = record["config"], record["kernel"].split(".")[1].removeprefix("gemm_")
-    return f"{config['block_m']}x{config['block_n']}x{config['block_k']}_{family}"
 
 
 class Worker:
@@ -75,23 +68,23 @@ class Worker:
         self.libgemm, self.torch, self.timing = libgemm, torch, timing
         self.type = {"bf16": torch.bfloat16, "f16": torch.float16}[dtype]
         libgemm.preload(0)
-        records = {v["name"]: v for v in libgemm.manifest()["variants"]}
-        self.tiles = {name: tile_of(record) for name, record in records.items()}
-        self.rows = [v for v in libgemm.variants() if v.op == "gemm" and v.a_type == dtype]
+        major, minor = torch.cuda.get_device_capability()
+        self.multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
+        self.rows = {v.name: v for v in candidates(major * 10 + minor, dtype)}
 
     def matrix(self, rows: int, cols: int, turned: bool):
         shape = (cols, rows) if turned else (rows, cols)
         made = self.torch.randn(shape, device="cuda", dtype=self.type)
         return made.t() if turned else made
 
-    def roughly(self, v, m: int, n: int, k: int) -> float:
-        """Nanoseconds by the rates, to leave out what cannot win."""
-        tiles, steps = math.ceil(m / v.block_m) * math.ceil(n / v.block_n), math.ceil(k / v.block_k)
-        shared = min(8, steps, 132 // tiles or 1) if "cluster" in v.name or "split" in v.name else 1
-        turns = math.ceil(tiles * shared / 132)
-        load = (v.block_m + v.block_n) * v.block_k * 2 / LOAD
-        multiply = v.block_m * v.block_n * v.block_k / MULTIPLY
-        return 3000 + turns * math.ceil(steps / shared) * max(load, multiply)
+    def near(self, m: int, n: int, k: int, layout: str) -> list[str]:
+        """The candidates of a layout, without those that cannot win by the rates alone."""
+        work = model.packed_work(m, n, k, layout, self.multiprocessors)
+        us = {
+            name: model.estimate(v.config.block_m, v.config.block_n, v.config.block_k, v.family, work)[0]
+            for name, v in self.rows.items() if v.problem.layout == layout
+        }  # fmt: skip
+        return [name for name in us if us[name] <= FAR * min(us.values())]
 
     def measure(self, shape: tuple[int, int, int, str]) -> dict:
         m, n, k, layout = shape
@@ -103,12 +96,8 @@ class Worker:
         ]  # fmt: skip
         a, b, out = inputs[0]
         exact = a.float() @ b.float()
-        rows = [v for v in self.rows if [v.trans_a, v.trans_b] == [x == "t" for x in layout]]
-        times = {v.name: self.roughly(v, m, n, k) for v in rows}
         graphs, wrong = {}, []
-        for name in times:
-            if times[name] > FAR * min(times.values()):
-                continue
+        for name in self.near(m, n, k, layout):
             out.fill_(math.nan)
             try:
                 graphs[name] = self.timing.capture(lambda a, b, o, n=name: libgemm.gemm(a, b, out=o, variant=n), inputs)
@@ -119,8 +108,8 @@ class Worker:
                 del graphs[name]
         us, spread = self.settle(graphs, count)
         return {"m": m, "n": n, "k": k, "layout": layout, "spread": round(spread, 4),
-                "us": {self.tiles[name]: found for name, found in us.items()},
-                "wrong": [self.tiles[name] for name in wrong]}  # fmt: skip
+                "us": {self.rows[name].fit_name: found for name, found in us.items()},
+                "wrong": [self.rows[name].fit_name for name in wrong]}  # fmt: skip
 
     def settle(self, graphs: dict, count: int) -> tuple[dict, float]:
         """Medians of rounds that run each graph in turn, until the middle half of the best one's is within 2 %."""

@@ -13,30 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from kernels import model
-from kernels.candidates import candidates
+from kernels.candidates import FAR, candidates
 from kernels.spec import LAYOUTS, TARGETS, Variant
 
-ELEMENT = 2  # bytes; one 16-bit type stands for all
 RIDGE = 0.05
 FOLDS = 10
 OWN = 0.5  # of a layout's own columns beside the common ones
 ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other takes
 
-
-FAR = 3.0
 MEASURED = Path(__file__).parent.parent / "bench" / "tuning"
-SUITE_WEIGHT = 12.0  # of a shape that people are known to run, beside one that was drawn
-
-
-def suite_shapes() -> set[tuple]:
-    shapes = json.loads((Path(__file__).parent.parent / "bench" / "dense.json").read_text())["shapes"]
-    return {(s["m"], s["n"], s["k"], s["layout"].lower()) for s in shapes}
-
-
-def work_of(row: dict, multiprocessors: int) -> model.Work:
-    m, n, k, layout = row["m"], row["n"], row["k"], row["layout"]
-    a_stride, b_stride = (m if layout[0] == "t" else k), (k if layout[1] == "t" else n)
-    return model.Work(m, n, k, 1, ELEMENT, ELEMENT, ELEMENT * a_stride, ELEMENT * b_stride, multiprocessors)
+KNOWN_WEIGHT = 12.0  # of a shape that people are known to run, beside one that was drawn
 
 
 class Measured:
@@ -50,12 +36,10 @@ class Measured:
         for i, row in enumerate(rows):
             for name, us in row["us"].items():
                 self.us[i, self.names.index(name)] = us
-        known = suite_shapes()
-        self.weights = np.array([
-            SUITE_WEIGHT if r.get("known") or (r["m"], r["n"], r["k"], r["layout"]) in known else 1.0 for r in rows
-        ])  # fmt: skip
+        self.weights = np.array([KNOWN_WEIGHT if row["known"] else 1.0 for row in rows])
         target = variants[0].target
-        self.work = [work_of(row, TARGETS[target].multiprocessors) for row in rows]
+        count = TARGETS[target].multiprocessors
+        self.work = [model.packed_work(r["m"], r["n"], r["k"], r["layout"], count) for r in rows]
         self.layouts = [LAYOUTS.index(row["layout"]) for row in rows]
 
     def design(self, tile: int, shapes) -> np.ndarray:
@@ -137,7 +121,7 @@ def tune(rows: list[dict], variants: list[Variant], origin: dict, loss: float, m
     fitted = [tile for tile in shipped if measured.names[tile] in fits]
     winners = [measured.names[fitted[i]] for i in measured.us[:, fitted].argmin(axis=1)]
     known = [[r["m"], r["n"], r["k"], r["layout"], winner]
-             for r, winner, weight in zip(rows, winners, measured.weights, strict=True) if weight > 1]  # fmt: skip
+             for r, winner in zip(rows, winners, strict=True) if r["known"]]  # fmt: skip
     return {
         "origin": origin,
         "tiles": [[v.family, v.config.block_m, v.config.block_n, v.config.block_k] for v in tiles],

@@ -64,6 +64,12 @@ class Work:
     multiprocessors: int
 
 
+def packed_work(m: int, n: int, k: int, layout: str, multiprocessors: int) -> Work:
+    """One 16-bit product of packed operands, as tuning measures it."""
+    a_stride, b_stride = (m if layout[0] == "t" else k), (k if layout[1] == "t" else n)
+    return Work(m, n, k, 1, 2, 2, 2 * a_stride, 2 * b_stride, multiprocessors)
+
+
 @dataclass(frozen=True)
 class Machine:
     """Rates the features divide by: bytes and multiplications per nanosecond, of a multiprocessor or of all."""

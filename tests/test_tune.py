@@ -6,6 +6,8 @@ import math
 import pytest
 
 from bench import tune
+from bench.rows import floor_us
+from kernels.candidates import candidates
 
 HEAD = {"build_id": "b1", "device": "NVIDIA H200", "dtype": "bf16", "torch": "2.9", "date": "today"}
 SHAPES = [(1, 64, 128, "nt"), (8, 8, 8, "nn"), (4096, 512, 72, "tt")]
@@ -113,7 +115,18 @@ def test_drawn_shapes_are_such_as_the_copy_engine_reads_and_always_the_same():
     drawn = [tune.draw_shape(seed) for seed in range(300)]
     assert drawn == [tune.draw_shape(seed) for seed in range(300)] and len(set(drawn)) > 290
     for m, n, k, layout in drawn:
-        assert n % 8 == k % 8 == 0 < min(m, n, k) and tune.floor_us(m, n, k) < 3000
+        assert n % 8 == k % 8 == 0 < min(m, n, k)
+        assert floor_us({"m": m, "n": n, "k": k, "dtype": "bf16"}) < 3000
         assert m % 8 == 0 or (m < 128 and layout[0] == "n")
     assert {layout for *_, layout in drawn} == {"nn", "nt", "tn", "tt"}
     assert all(n % 8 == k % 8 == 0 for _, n, k, _ in tune.suite()) and len(tune.suite()) > 40
+
+
+def test_candidates_that_cannot_win_are_not_run():
+    worker = object.__new__(tune.Worker)
+    worker.rows, worker.multiprocessors = {v.name: v for v in candidates()}, 132
+    few, many = worker.near(1, 4096, 4096, "nt"), worker.near(8192, 8192, 8192, "tn")
+    assert {worker.rows[name].problem.layout for name in few} == {"nt"}
+    tiles = [{worker.rows[name].fit_name for name in names} for names in (few, many)]
+    assert "8x64x128_swap" in tiles[0] - tiles[1] and "128x256x64_coop" in tiles[1] - tiles[0]
+    assert "64x16x128_pingpong" not in tiles[1]

@@ -5,7 +5,7 @@
 
 #include "internal.h"
 
-static const char *const op_names[OP_COUNT] = {"gemm", "grouped_gemm", "grouped_mm", "align"};
+const char *const op_names[OP_COUNT] = {"gemm", "grouped_gemm", "grouped_mm", "align"};
 static const char *const dtype_names[TYPE_LIMIT] = {"?", "f16", "bf16", "f32"};
 static const char *const precision_names[TYPE_LIMIT] = {"exact", "tf32", "tf32x3", "ieee"};
 
@@ -70,11 +70,12 @@ static unsigned refused(const struct row *row, const struct problem *p) {
   unsigned met = p->met;
   if (met & BATCH_INVARIANT && !is_batch_invariant(row)) return (row->guard & ~met) | BATCH_INVARIANT;
   if (p->activation == LIBGEMM_ACTIVATION_NONE) met |= GUARD_LINEAR;
-  if (row->guard & ~met & GUARD_WORKSPACE && split_count(row, p) > 1 && split_workspace(row, p) <= p->workspace_bytes)
-    met |= GUARD_WORKSPACE;
-  if (row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE) && split_count(row, p) < 2)
-    return (row->guard & ~met) | GUARD_CLUSTER; /* nothing to share: no memory would help */
-  met |= GUARD_CLUSTER;
+  if (row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE)) {
+    if (split_count(row, p) < 2)
+      return (row->guard & ~met) | GUARD_CLUSTER; /* nothing to share: no memory would help */
+    met |= GUARD_CLUSTER;
+    if (split_workspace(row, p) <= p->workspace_bytes) met |= GUARD_WORKSPACE;
+  }
   return row->guard & ~met;
 }
 

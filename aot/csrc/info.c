@@ -24,13 +24,12 @@ static libgemm_status check_query(const uint64_t *size, uint64_t needed, int32_t
 }
 
 libgemm_status libgemm_variant_get(int32_t index, libgemm_variant_info *info) {
-  static const char *const ops[OP_COUNT] = {"gemm", "grouped_gemm", "grouped_mm", "align"};
   TRY(check_query(info ? &info->size : NULL, sizeof *info, index, row_count));
   const struct row *row = &rows[index];
   *info =
       (libgemm_variant_info){.size = info->size,
                              .name = row->name,
-                             .op = ops[row->op],
+                             .op = op_names[row->op],
                              .sha256 = row->sha256,
                              .target = row->target,
                              .a_type = row->a_type,

@@ -32,6 +32,7 @@ libgemm_status fail(libgemm_status status, const char *format, ...) __attribute_
 /* ---- Kernels ---- */
 
 enum op { OP_GEMM, OP_GROUPED_GEMM, OP_GROUPED_MM, OP_ALIGN, OP_COUNT };
+extern const char *const op_names[OP_COUNT];
 enum guard {
   GUARD_ALIGN16 = 1,
   GUARD_LINEAR = 2,
@@ -113,6 +114,7 @@ struct machine {
   float load, multiply, l2, memory;
 };
 extern const struct machine machine;
+extern const float stride_penalty[]; /* of a stride_class, on the bytes that move */
 enum { MOST_CLUSTER = 8 };
 extern const int16_t cluster_counts[MOST_CLUSTER + 1]; /* clusters of so many blocks that 132 multiprocessors hold */
 

@@ -79,7 +79,6 @@ uint64_t split_workspace(const struct row *row, const struct problem *p) {
 static float limited(int64_t x, int64_t most) { return (float)(x < most ? x : most); }
 
 void estimate(const struct row *row, const struct problem *p, struct estimate *e) {
-  static const float penalty[] = {1.25f, 1.08f, 1.04f, 1};
   const struct machine *m = &machine;
   int64_t most = (int64_t)1 << 60; /* counts beyond differ by nothing */
   float a_bytes = p->a_type == LIBGEMM_F32 ? 4 : 2, d_bytes = p->d_type == LIBGEMM_F32 ? 4 : 2;
@@ -92,7 +91,8 @@ void estimate(const struct row *row, const struct problem *p, struct estimate *e
   e->steps = (float)ceil_div(ceil_div(p->k, row->block_k), split);
   e->split = (float)split;
   float block_m = row->block_m, block_n = row->block_n, block_k = row->block_k;
-  float moved = e->steps * (block_m * penalty[p->a_stride] + block_n * penalty[p->b_stride]) * block_k * a_bytes;
+  float moved =
+      e->steps * (block_m * stride_penalty[p->a_stride] + block_n * stride_penalty[p->b_stride]) * block_k * a_bytes;
   float bytes = count * (a_bytes * (rows_of_d * k + n * k) + d_bytes * rows_of_d * n);
   e->load = e->turns * moved / m->load * 1e-3f;
   e->multiply = e->turns * e->steps * block_m * block_n * block_k * a_bytes / 2 / m->multiply * 1e-3f;

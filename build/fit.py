@@ -110,7 +110,7 @@ def tune(rows: list[dict], variants: list[Variant], origin: dict, loss: float, m
         if not measured.tiles[measured.names[tile]].guard:
             continue  # the row for any memory is slower there than here: its model stays a rough one
         fits[measured.names[tile]], held_out[:, tile] = fit_tile(measured, tile, folds)
-    us = measured.us[:, shipped]
+    us = np.minimum(measured.us[:, shipped], FAR * measured.us.min(axis=1, keepdims=True))
     picked = us[np.arange(len(rows)), held_out[:, shipped].argmin(axis=1)]
     regret = np.sort(picked / us.min(axis=1) - 1)
     origin = {**origin, "shapes": len(rows), "regret_median": round(float(np.median(regret)), 4),

@@ -148,3 +148,10 @@ def test_what_ships_for_hopper_was_a_candidate():
     terms = len(features_of(FAST, {"m": 8, "n": 8, "k": 8, "layout": "nn"}))
     for made in found.fits.values():
         assert [len(row) for row in made.weights] == [terms] * 4
+
+
+def test_shapes_that_no_chosen_tile_ran_count_as_far_behind():
+    found = measured(lambda name, i, _: None if name in (FAST, *ALWAYS) and i % 2 else 9.0 if name == FAST else 10.0)
+    made = fit.tune(found.rows, TABLE, {}, 1.0, 1)
+    assert len(made["tiles"]) == 0  # so much may be lost that none is chosen
+    assert 0 <= made["origin"]["regret_median"] <= made["origin"]["regret_p95"] <= fit.FAR - 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from aot.artifact import Artifact
 from aot.elf import CubinError, read_cubin
 from aot.params import CompileError, check_params, kernel_function, make_boxes, takes_descriptors
-from kernels.spec import ARGUMENTS, DTYPES, TARGETS, Variant
+from kernels.spec import ARGUMENTS, DTYPES, SCRATCH_GUARDS, TARGETS, Variant
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 WARP_SIZE = 32
@@ -23,9 +23,16 @@ WARP_SIZE = 32
 # code; fp fusion's default flips between Triton releases. Read by Triton from the environment at each compilation.
 ENVIRONMENT = {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_DEFAULT_FP_FUSION": "1"}
 
-# Triton carries two assemblers: its own choice (12.9 below sm_90, 13.4 from there), or 12.9 for all, whose cubins load
-# on older drivers. Keys are the driver releases a build can be asked to stay loadable on.
+# Triton carries two assemblers, and by its own choice takes 12.9's below sm_90, 13.4's from there. Cubins of 12.9's
+# load on older drivers. Driver releases a build can be asked to stay loadable on -> assembler; None: Triton's choice.
 MIN_DRIVERS = {580: None, 525: "ptxas"}
+# The same where nobody asks, by target. Hopper's kernels from 12.9's assembler are as fast (bench/NOTES.md).
+DEFAULT_MIN_DRIVERS = {target: 525 if target == 90 else 580 for target in TARGETS}
+
+
+def assembler(target: int, min_driver: int | None) -> str | None:
+    """Which of Triton's assemblers makes a target's cubins: for this driver release, or by default."""
+    return MIN_DRIVERS[min_driver or DEFAULT_MIN_DRIVERS[target]]
 
 
 def source_closure(kernel: str) -> list[Path]:
@@ -54,15 +61,15 @@ class OfflineDriver:
 
 
 @contextlib.contextmanager
-def offline(variant: Variant, min_driver: int):
+def offline(variant: Variant, min_driver: int | None = None):
     """Environment, cache folder and driver for one compilation, and the listener's record of it."""
     import triton
     from triton.backends.compiler import GPUTarget
 
     environment = dict(ENVIRONMENT)
-    if MIN_DRIVERS[min_driver]:
-        assembler = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / MIN_DRIVERS[min_driver]
-        environment["TRITON_PTXAS_BLACKWELL_PATH"] = str(assembler)
+    if chosen := assembler(variant.target, min_driver):
+        folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+        environment["TRITON_PTXAS_BLACKWELL_PATH"] = str(folder / chosen)
 
     record = {}
     target = GPUTarget("cuda", variant.target, WARP_SIZE)
@@ -162,9 +169,12 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes, ptx: str) -> A
     limit = TARGETS[variant.target].shared_bytes
     if metadata["shared"] > limit:
         problems.append(f"needs {metadata['shared']} bytes of shared memory, sm_{variant.target} has {limit}")
-    for scratch in ("global_scratch_size", "profile_scratch_size"):
-        if metadata.get(scratch):
-            problems.append(f"needs {scratch} = {metadata[scratch]}, which the launcher does not provide")
+    scratch_bytes = metadata.get("global_scratch_size") or 0
+    if scratch_bytes and not set(variant.guard) & set(SCRATCH_GUARDS):
+        wanted = " or ".join(SCRATCH_GUARDS)
+        problems.append(f"needs global_scratch_size = {scratch_bytes}, but its guard has no {wanted} to take it from")
+    if metadata.get("profile_scratch_size"):
+        problems.append(f"needs profile_scratch_size = {metadata['profile_scratch_size']}, which nobody provides")
     if problems:
         raise CompileError(f"{variant.name}: {'; '.join(problems)}")
     return Artifact(
@@ -178,6 +188,8 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes, ptx: str) -> A
         shared_bytes=metadata["shared"],
         registers=facts.registers,
         local_bytes=facts.local_bytes,
+        scratch_bytes=scratch_bytes,
+        scratch_align=metadata["global_scratch_align"] if scratch_bytes else 1,
         overlaps="griddepcontrol.wait" in ptx,
         toolkit=facts.toolkit,
         boxes=make_boxes(variant, metadata),
@@ -185,8 +197,9 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes, ptx: str) -> A
     )
 
 
-def compile_variant(variant: Variant, min_driver: int = 580, direct: bool = False) -> Artifact:
-    """Compile one variant. `direct` uses triton.compile instead of triton.tools.compile; the bytes are the same."""
+def compile_variant(variant: Variant, min_driver: int | None = None, direct: bool = False) -> Artifact:
+    """Compile one variant, by default for its target's usual driver release (DEFAULT_MIN_DRIVERS). `direct` uses
+    triton.compile instead of triton.tools.compile; the bytes are the same."""
     variant.check()
     try:
         with offline(variant, min_driver) as (target, record, cache):

@@ -71,6 +71,12 @@ def launch_signatures(artifacts: list[Artifact]) -> dict[str, tuple]:
     return {kernel: artifact.params for kernel, artifact in found.items()}
 
 
+def check_scratch(artifacts: list[Artifact]) -> None:
+    """Launchers pass null for Triton's scratch pointers."""
+    if wanting := [artifact.variant for artifact in artifacts if artifact.scratch_bytes]:
+        raise RenderError(f"no launcher provides the global scratch memory of {', '.join(wanting)}")
+
+
 def bucket_starts(variants: list[Variant], first_row: int) -> list[int]:
     """Where each bucket of one target starts in the table, and, last, where the target ends."""
     count = len(ALL_OPS) * len(TYPE_ORDER) * len(LAYOUTS)
@@ -142,6 +148,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
     env = environment(templates)
     rows = in_table_order(rows)
     signatures = launch_signatures([artifact for _, artifact in rows])
+    check_scratch([artifact for _, artifact in rows])
     blobs = {"cubins": packed.blob, "manifest": canonical(manifest) + b"\0"}
     names = {kind: f"{kind}-{hashlib.sha256(data).hexdigest()[:16]}.bin" for kind, data in blobs.items()}
     files: dict[str, str | bytes] = {names[kind]: data for kind, data in blobs.items()}

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from bench.rows import BYTES, FLOPS, KINDS, digest, flops, geomean, groups, kind, label, ratio, traffic  # noqa: E402
+from bench.rows import BYTES, FLOPS, ORDER, digest, flops, geomean, group, groups, kind, label, ratio, traffic  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
 PIN = re.search(r'"(matplotlib==.*?)"', (ROOT / "pyproject.toml").read_text()).group(1)
@@ -36,7 +36,7 @@ def lines_of(rows: list[dict]) -> list:
     for row in rows:
         by_id.setdefault(row["id"], []).append(row)
     lines = []
-    for name in reversed(KINDS):  # what people ask for first stands first
+    for name in ORDER:
         own = [shape for shape in by_id.values() if kind(shape[0]) == name]
         lines += [name] * bool(own) + sorted(own, key=lambda shape: -ratio(shape[0]))
     return lines
@@ -57,9 +57,10 @@ def place(axes, value: float, y: float, style: dict, nth: int) -> None:
 
 def ratios(figure, report: dict) -> None:
     """For each operation a panel, for each shape a line, for each type a point."""
-    named = groups(report["rows"])
+    shown = report["rows"]
+    named = groups(shown)
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(named)}
-    ops = {row["op"]: lines_of([r for r in report["rows"] if r["op"] == row["op"]]) for row in report["rows"]}
+    ops = {row["op"]: lines_of([r for r in shown if r["op"] == row["op"]]) for row in shown}
     figure.set_size_inches(8, 0.4 + sum(0.9 + 0.16 * len(lines) for lines in ops.values()))
     panels = figure.subplots(len(ops), 1, squeeze=False, height_ratios=[len(lines) for lines in ops.values()])[:, 0]
     for axes, (op, lines) in zip(panels, ops.items(), strict=True):
@@ -71,7 +72,7 @@ def ratios(figure, report: dict) -> None:
             axes.plot([], [], "o", color=colours[name], label=f"{name}: {mean:.3f}")
         for y, line in enumerate(lines):
             for row in [] if isinstance(line, str) else line:
-                nth = list(own).index(name := f"{op} {row['dtype']}")
+                nth = list(own).index(name := group(row))
                 shift = 0.36 * (nth / max(len(own) - 1, 1) - 0.5)  # types of one ratio must not hide each other
                 place(axes, ratio(row), y + shift, {"color": colours[name], "markersize": 3.5}, nth)
         words = [line if isinstance(line, str) else f"{line[0]['id']}: {label(line[0])}" for line in lines]
@@ -91,11 +92,12 @@ def ratios(figure, report: dict) -> None:
 
 def roofline(figure, report: dict) -> None:
     """For each operation and type a panel: the floor as lines, libgemm as dots, the peer as circles."""
-    named = groups(report["rows"])
+    shown = report["rows"]
+    named = groups(shown)
     down = -(-len(named) // 2)
     figure.set_size_inches(8, 0.8 + 3 * down)
     panels = figure.subplots(down, 2, squeeze=False, sharex=True, sharey=True).flat
-    ends = [flops(row) / traffic(row) for row in report["rows"]]
+    ends = [flops(row) / traffic(row) for row in shown]
     ends = (min(ends) / 1.5, max(ends) * 1.5)
     for axes, (name, rows) in zip(panels, named.items(), strict=False):
         peak = FLOPS[rows[0]["dtype"]]

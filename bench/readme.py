@@ -6,6 +6,7 @@ What stands between the two marks in README.md is this file's; the words around 
 """
 
 import json
+import math
 import sys
 import textwrap
 from pathlib import Path
@@ -14,11 +15,29 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from bench.pictures import PICTURES, RESULTS, picture_path  # noqa: E402
-from bench.rows import BYTES, FLOPS, KINDS, SHORT_US, groups, kind, label, ratio, share, summarise  # noqa: E402
+from bench.rows import (  # noqa: E402  # noqa: E402
+    BYTES,
+    FLOPS,
+    ORDER,
+    SHORT_GROUPED_US,
+    SHORT_US,
+    balance,
+    kind,
+    label,
+    parts,
+    ratio,
+    share,
+    summarise,
+    summary,
+)
 
 BEGIN, END = "<!-- measured: written by bench/readme.py -->\n", "<!-- end of measured -->\n"
-CUBLAS = ("torch.mm", "torch.addmm")  # the peers that are cuBLAS underneath
+CUBLAS = ("torch.mm", "torch.addmm", "torch.mm in a loop")  # the peers that are cuBLAS underneath
 ANCHORS = ("D33", "D32")  # the squares of 8192 and 4096, which people ask for first
+STAND_INS = {  # what a peer's name has in it -> what to say of that
+    "(bf16)": " A peer marked (bf16) multiplies the same numbers in bf16: torch loops on the host in other types.",
+    "add_": " One with add_ adds its product, in bf16, to the float32 D afterwards: torch's grouped call adds to no D.",
+}
 ABOUT = {
     "ratios": "Ratio of the peer's time to libgemm's for each shape and type, by kind of shape",
     "roofline": "TFLOP/s of libgemm and its peer against flops per byte, below the floor",
@@ -29,6 +48,10 @@ def wrapped(text: str) -> str:
     return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
+def listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1])] * (len(words) > 1) + words[-1:])
+
+
 def table(head: list[str], lines: list[list[str]]) -> str:
     rows = ["| " + " | ".join(line) + " |\n" for line in (head, *lines)]
     return "".join([rows[0], "|---" * len(head) + "|\n", *rows[1:]])
@@ -37,7 +60,7 @@ def table(head: list[str], lines: list[list[str]]) -> str:
 def telling(rows: list[dict]) -> list[dict]:
     """By rule, so that none is picked for its looks: the anchors, and of each kind of shape the best and the worst."""
     found = [row for anchor in ANCHORS for row in rows if row["id"] == anchor]
-    for name in reversed(KINDS):
+    for name in ORDER:
         own = sorted((row for row in rows if kind(row) == name), key=ratio, reverse=True)
         found += own[:1] + own[1:][-1:]
     return list({row["id"]: row for row in found}.values())
@@ -51,13 +74,21 @@ def shapes_table(rows: list[dict]) -> str:
     return table(["", "kind", "M x N x K", "libgemm, us", "peer, us", "ratio", "of the floor"], lines)
 
 
+def summary_line(name: str, rows: list[dict], found: dict) -> list[str]:
+    floor = "-" if math.isnan(found["floor_share"]) else f"{found['floor_share']:.2f}"
+    return [name, str(len(rows)), f"{found['geomean']:.3f}", f"{found['worst_ratio']:.2f}, {found['worst']}", floor]
+
+
 def summary_table(rows: list[dict]) -> str:
-    named = groups(rows)
-    lines = [
-        [name, str(len(named[name])), f"{found['geomean']:.3f}", f"{found['worst_ratio']:.2f}, {found['worst']}",
-         f"{found['floor_share']:.2f}"] for name, found in summarise(rows).items()
-    ]  # fmt: skip
+    named = parts(rows)
+    lines = [summary_line(name, named[name], found) for name, found in summarise(rows).items()]
     return table(["", "shapes", "geometric mean", "worst", "of the floor"], lines)
+
+
+def kinds_table(rows: list[dict]) -> str:
+    by_kind = {name: [row for row in rows if kind(row) == name] for name in ORDER}
+    lines = [summary_line(name, own, summary(own)) for name, own in by_kind.items() if own]
+    return table(["kind", "products", "geometric mean", "worst", "of the floor"], lines)
 
 
 def floor_words(rows: list[dict]) -> str:
@@ -103,12 +134,15 @@ def correctness(path: Path, report: dict, built: str | None) -> str:
 
 def method(path: Path, report: dict, built: str | None) -> str:
     peers = dict.fromkeys(row["peer"] for row in report["rows"])
-    words = " and ".join(f"`{peer}`{' (cuBLAS)' * (peer in CUBLAS)}" for peer in peers)
+    words = listed([f"`{peer}`{' (cuBLAS)' * (peer in CUBLAS)}" for peer in peers])
+    grouped = any("groups" in row for row in report["rows"])
+    of_peers = "".join(text for mark, text in STAND_INS.items() if any(mark in peer for peer in peers))
+    short = f"{SHORT_US} us" + f", of grouped ones {SHORT_GROUPED_US} us" * grouped
     return wrapped(
         f"Speed {origin(path, 'make bench', report, built)} CUDA graphs, inputs rotated past L2, in alternation with "
         f"{words} of torch {report['torch']}. A ratio is the peer's time over libgemm's, so above 1 libgemm is faster; "
         f"the floor is {floor_words(report['rows'])}; its share, a mean, "
-        f"leaves out shapes whose floor is below {SHORT_US} us."
+        f"leaves out shapes whose floor is below {short}.{of_peers}"
     )
 
 
@@ -127,18 +161,42 @@ def host_words(host: dict) -> list[str]:
     return [wrapped(words), host_table(host)] + [wrapped(host["note"])] * bool(host["note"])
 
 
+def families(rows: list[dict]) -> dict[str, list[dict]]:
+    """Rows that one table of shapes shows: of a dense operation or of all grouped ones, in bf16 if there is some."""
+    named, found = {}, {}
+    for row in rows:
+        named.setdefault(("grouped" if "groups" in row else row["op"], row["dtype"]), []).append(row)
+    for (name, dtype), own in named.items():
+        if name not in found or dtype == "bf16":
+            found[name] = (f"{name} {dtype}", own)
+    return dict(found.values())
+
+
+def balance_words(rows: list[dict]) -> str:
+    pairs = balance(rows)
+    ours, peers = (listed([f"{pair[who]:.2f}" for pair in pairs.values()]) for who in ("ours", "peer"))
+    return wrapped(
+        f"With half of all rows in one group ({listed([name.split()[0] for name in pairs])}) libgemm has {ours} of the "
+        f"share of the floor that it has with equal groups, the peer {peers}."
+    )
+
+
+def shapes_words(name: str, rows: list[dict]) -> list[str]:
+    squares = "Two squares, then " * any(row["id"] in ANCHORS for row in rows)
+    words = f"{squares}the best and the worst of each kind of shape; {name}:\n"
+    found = [words[0].upper() + words[1:], shapes_table(rows)]
+    if "groups" not in rows[0]:
+        return found
+    return [f"{name} by kind:\n".capitalize(), kinds_table(rows), *[balance_words(rows)] * bool(balance(rows)), *found]
+
+
 def speed(path: Path, report: dict, built: str | None) -> list[str]:
-    named = groups(report["rows"])
-    parts = [method(path, report, built), summary_table(report["rows"])]
-    parts += [regret_words(report["regret"])] * bool(report["regret"])
-    parts += [f"![{ABOUT[name]}]({picture_path(path, name).relative_to(ROOT).as_posix()})\n" for name in PICTURES]
-    for op in dict.fromkeys(row["op"] for row in report["rows"]):
-        own = [name for name in named if name.startswith(f"{op} ")]
-        name = f"{op} bf16" if f"{op} bf16" in own else own[0]
-        squares = "Two squares, then " * any(row["id"] in ANCHORS for row in named[name])
-        words = f"{squares}the best and the worst of each kind of shape; {name}:\n"
-        parts += [words[0].upper() + words[1:], shapes_table(named[name])]
-    return parts + (host_words(report["host"]) if report.get("host") else [])
+    found = [method(path, report, built), summary_table(report["rows"])]
+    found += [regret_words(regret) for regret in [report["regret"]] if regret]
+    found += [f"![{ABOUT[name]}]({picture_path(path, name).relative_to(ROOT).as_posix()})\n" for name in PICTURES]
+    for name, rows in families(report["rows"]).items():
+        found += shapes_words(name, rows)
+    return found + (host_words(report["host"]) if report.get("host") else [])
 
 
 def section(built: str | None) -> str:

@@ -1,4 +1,4 @@
-"""What the rows of a benchmark report say: work, floor, kind of shape, ratio. A leaf; times nothing."""
+"""What the rows of a benchmark report say: work, floor, kind of shape, ratio, means. A leaf; times nothing."""
 
 import hashlib
 import json
@@ -7,22 +7,36 @@ import math
 FLOPS = {"bf16": 800e12, "f16": 800e12, "f32": 400e12}  # what an H200 gave cuBLAS at best; tf32 has half the rate
 BYTES = 4.3e12  # what it gave a device copy
 WIDTH = {"bf16": 2, "f16": 2, "f32": 4}
-SHORT_US = 5  # below this a launch is most of the time, and the floor says little
+SHORT_US, SHORT_GROUPED_US = 5, 10  # below this a launch is most of the time, and the floor says little
 
 
 def out_width(row: dict) -> int:
     return 4 if row.get("out") == "f32" else WIDTH[row["dtype"]]
 
 
+def problems(row: dict) -> list[tuple]:
+    """(M, N, K) of products that together are the row's; for packed rows one stands for all groups."""
+    return row.get("problems") or [(row["m"], row["n"], row["k"])]
+
+
 def flops(row: dict) -> float:
-    return 2.0 * row["m"] * row["n"] * row["k"]
+    return sum(2.0 * m * n * k for m, n, k in problems(row))
+
+
+def filled(row: dict) -> int:
+    """Groups that have rows; 1 for a dense product."""
+    return row.get("filled", row.get("groups", 1))
 
 
 def traffic(row: dict) -> float:
-    """Bytes that must move once: A, the B of each group, D, and C where it is read."""
-    m, n, k = row["m"], row["n"], row["k"]
-    inputs = WIDTH[row["dtype"]] * (m * k + row.get("groups", 1) * n * k)
-    return inputs + out_width(row) * m * n * (2 if row.get("beta") else 1)
+    """Bytes that must move once: A, B, D, and C where it is read. A group without rows needs no B; groups along K share
+    A and B between them and have a D each."""
+    along_k = row.get("ragged") == "K"
+    one_b = along_k or row.get("op") == "grouped_gemm_jagged" or "problems" in row
+    bs, ds = 1 if one_b else filled(row), row["groups"] if along_k else 1
+    inputs = sum(m * k + bs * n * k for m, n, k in problems(row))
+    outputs = sum(ds * m * n for m, n, k in problems(row)) * (2 if row.get("beta") else 1)
+    return WIDTH[row["dtype"]] * inputs + out_width(row) * outputs
 
 
 def floor_us(row: dict) -> float:
@@ -53,28 +67,71 @@ KINDS = {  # name -> what belongs to it; the first that takes a row. `least` is 
     "small": lambda row, least: flops(row) <= 2.0 * 2048**3,
     "large": lambda row, least: True,
 }
+GROUPED_KINDS = {  # the same; `rows` of a group on average, empty ones not counted
+    "pointer arrays": lambda row, rows: row["op"] == "grouped_gemm",
+    "K-ragged": lambda row, rows: row.get("ragged") == "K",
+    "decode": lambda row, rows: rows <= 32,
+    "middle": lambda row, rows: rows <= 256,
+    "large": lambda row, rows: True,
+}
+ORDER = list(dict.fromkeys([*reversed(KINDS), *reversed(GROUPED_KINDS)]))  # what people ask for first stands first
 
 
 def kind(row: dict) -> str:
-    least = min(row["m"] / row.get("groups", 1), row["n"])
-    return next(name for name, takes in KINDS.items() if takes(row, least))
+    if "groups" in row:
+        kinds, size = GROUPED_KINDS, row["m"] / filled(row)
+    else:
+        kinds, size = KINDS, min(row["m"], row["n"])
+    return next(name for name, takes in kinds.items() if takes(row, size))
+
+
+DRAWN = {"half": "half in one", "squares": "uneven", "few": "most empty"}  # distributions worth a word
 
 
 def label(row: dict) -> str:
     """The product in words: 4096 x 7168 x 2048 NN."""
-    words = [f"{row['m']} x {row['n']} x {row['k']} {row.get('layout', '')}".strip()]
-    words += [f"{row.get('groups')} groups"] * ("groups" in row)
+    sizes = f"{row['m']} x {row['n']} x {row['k']}"
+    if "problems" in row:
+        sizes = f"{', '.join('x'.join(map(str, dict.fromkeys(one))) for one in row['problems'])} cubed"
+    words = [f"{sizes} {row.get('layout', '')}".strip()]
+    if "groups" in row:
+        words += [f"{row['groups']} groups{' along K' * (row.get('ragged') == 'K')}"]
+        words += ["one B"] * (row["op"] == "grouped_gemm_jagged")
+        words += filter(None, [DRAWN.get(row.get("distribution", {}).get("kind"))])
     words += ["into float32"] * (out_width(row) > WIDTH[row["dtype"]])
     beta = row.get("beta", 0)
     words += ["alpha = beta = 2" if beta == 2 else f"beta = {beta:g}"] * bool(beta)
     return ", ".join(words)
 
 
+def group(row: dict) -> str:
+    """What a row is compared within: "gemm bf16"."""
+    return f"{row['op']} {row['dtype']}"
+
+
 def groups(rows: list[dict]) -> dict[str, list[dict]]:
-    """Rows by operation and type: "gemm bf16" and so on, in the report's order."""
+    """Rows by operation and type, in the report's order."""
     found = {}
     for row in rows:
-        found.setdefault(f"{row['op']} {row['dtype']}", []).append(row)
+        found.setdefault(group(row), []).append(row)
+    return found
+
+
+def parts(rows: list[dict]) -> dict[str, list[dict]]:
+    """The same, and the public suite's packed cases once more by the way their groups lie: "M-ragged bf16", of which
+    those with one B for all groups stand apart too. Those along K are two kinds of work, added to a float32 D or into
+    the inputs' type: "K-ragged bf16 into float32"."""
+    found = groups(rows)
+    ragged = [row for row in rows if row.get("ragged") in ("M", "K") and not row.get("own")]
+    for row in ragged:
+        found.setdefault(f"{row['ragged']}-ragged {row['dtype']}", []).append(row)
+    for row in ragged:
+        if row["ragged"] == "M" and row["op"] == "grouped_mm":
+            found.setdefault(f"M-ragged {row['dtype']}, a B for each group", []).append(row)
+    for row in ragged:
+        if row["ragged"] == "K":
+            into = "float32" if out_width(row) > WIDTH[row["dtype"]] else row["dtype"]
+            found.setdefault(f"K-ragged {row['dtype']} into {into}", []).append(row)
     return found
 
 
@@ -83,15 +140,35 @@ def geomean(values) -> float:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
+def long_enough(row: dict) -> bool:
+    return row["floor_us"] >= (SHORT_GROUPED_US if "groups" in row else SHORT_US)
+
+
+def summary(rows: list[dict]) -> dict:
+    worst = min(rows, key=ratio)
+    return {
+        "geomean": geomean(map(ratio, rows)), "worst": worst["id"], "worst_ratio": ratio(worst),
+        "floor_share": geomean(share(row) for row in rows if long_enough(row)),
+    }  # fmt: skip
+
+
 def summarise(rows: list[dict]) -> dict:
-    found = {}
-    for name, own in groups(rows).items():
-        worst = min(own, key=ratio)
-        found[name] = {
-            "geomean": geomean(map(ratio, own)), "worst": worst["id"], "worst_ratio": ratio(worst),
-            "floor_share": geomean(share(row) for row in own if row["floor_us"] >= SHORT_US),
-        }  # fmt: skip
-    return found
+    return {name: summary(own) for name, own in parts(rows).items()}
+
+
+def balance(rows: list[dict]) -> dict:
+    """For each pair, the share of the floor with half of the rows in one group over that with equal groups: 1 where
+    balance costs nothing."""
+    pairs = {}
+    for row in rows:
+        if "pair" in row:
+            pairs.setdefault(f"{row['pair']} {row['dtype']}", {})[row["distribution"]["kind"]] = row
+    return {
+        name: {
+            who: pair["half"]["floor_us"] / pair["half"][key] / (pair["equal"]["floor_us"] / pair["equal"][key])
+            for who, key in (("ours", "ours_us"), ("peer", "peer_us"))
+        } for name, pair in pairs.items() if len(pair) == 2
+    }  # fmt: skip
 
 
 def digest(report: dict) -> str:

@@ -1,16 +1,17 @@
-"""libgemm beside torch.mm and addmm (cuBLAS) on one GPU: a table, and bench/results/<device>.json. Proves no numerics.
+"""libgemm beside torch on one GPU: a table, and bench/results/<device>.json. Proves no numerics.
 
-    python bench/run.py [--dtype bf16,f16,f32] [--regret 40] [--out bench/results]
+    python bench/run.py [--suite dense,grouped] [--dtype bf16,f16,f32] [--regret 40] [--only ID,ID] [--out FOLDER]
 
-Needs dist/ built and a Python with torch and cffi; Triton is not used. bench/rows.py says what the floor of a shape is;
-`make report` makes pictures and the README's section of what this writes.
+Needs dist/ built and a Python with torch and cffi; Triton is not used. bench/dense.py and bench/grouped.py say who is
+compared with whom, bench/rows.py what the floor of a row is. Rows of a suite that is not run stay in the report that is
+there, if it is of this build, device and torch. `--only` writes a report only where `--out` says. `make report` makes
+pictures and the README's section of what this writes.
 """
 
 import argparse
 import datetime
+import itertools
 import json
-import math
-import random
 import sys
 from pathlib import Path
 
@@ -21,168 +22,131 @@ sys.modules["triton"] = None  # kernels must come from the library
 import libgemm  # noqa: E402
 import torch  # noqa: E402
 
-from bench import host  # noqa: E402
-from bench.rows import floor_us, ratio, share, summarise, traffic  # noqa: E402
-from bench.timing import alternate, rotations  # noqa: E402
+from bench import dense, grouped, host  # noqa: E402
+from bench.rows import balance, ratio, share, summarise  # noqa: E402
 
-DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}  # the last as tf32
-
-
-def operands(shape: dict, name: str) -> tuple[list, float]:
-    """Rotated (a, b, c, out) of random normal numbers, and the floor in microseconds."""
-    m, n, k, dtype = shape["m"], shape["n"], shape["k"], DTYPES[name]
-    out_type = torch.float32 if shape["out"] == "f32" else dtype
-    row = {**shape, "dtype": name}
-
-    def matrix(rows: int, cols: int, turned: bool):
-        if turned:
-            return torch.randn(cols, rows, device="cuda").to(dtype).t()
-        return torch.randn(rows, cols, device="cuda").to(dtype)
-
-    layout = shape["layout"]
-    inputs = [
-        (matrix(m, k, layout[0] == "T"), matrix(k, n, layout[1] == "T"),
-         torch.randn(m, n, device="cuda").to(out_type), torch.empty(m, n, device="cuda", dtype=out_type))
-        for _ in range(rotations(traffic(row)))
-    ]  # fmt: skip
-    return inputs, floor_us(row)
+RESULTS = ROOT / "bench" / "results"
+SUITES = {  # name -> its cases, how one is measured, the types it has
+    "dense": (dense.SHAPES, dense.compare, ("bf16", "f16", "f32")),
+    "grouped": (grouped.CASES, grouped.compare, ("bf16", "f16")),
+}
 
 
-def calls(shape: dict, dtype: str) -> dict:
-    """The same product by libgemm and by its peer; alpha is 2 where beta is, as in the alpha/beta benchmark."""
-    precision = "tf32" if dtype == "f32" else None
-    beta = float(shape["beta"])
-    alpha = 2.0 if beta == 2 else 1.0
-
-    def ours(a, b, c, out):
-        libgemm.gemm(a, b, c if beta else None, alpha=alpha, beta=beta, out=out, precision=precision)
-
-    def peer(a, b, c, out):
-        if beta and out.dtype != a.dtype:
-            torch.addmm(c, a, b, out_dtype=out.dtype, beta=beta, alpha=alpha)
-        elif beta:
-            torch.addmm(c, a, b, beta=beta, alpha=alpha, out=out)
-        elif out.dtype != a.dtype:
-            torch.mm(a, b, out_dtype=out.dtype)
-        else:
-            torch.mm(a, b, out=out)
-
-    return {"ours": ours, "peer": peer}
+def suite_of(row: dict) -> str:
+    return "grouped" if "groups" in row else "dense"
 
 
-def variant_of(shape: dict, dtype: str, **more) -> str:
-    chosen, _ = libgemm.explain(
-        shape["m"], shape["n"], shape["k"], dtype, layout=shape["layout"].lower(),
-        out_dtype="f32" if shape["out"] == "f32" else None, precision="tf32" if dtype == "f32" else None,
-        **more,
-    )  # fmt: skip
-    return chosen.name
+def line(row: dict) -> str:
+    along = f"{row['ragged']}-ragged" if row.get("ragged", "none") != "none" else ""
+    name = f"{row['id']:5} {row['dtype']:5}{row['m']:7}{row['n']:7}{row['k']:6} {row['layout']} {along:9}"
+    times = f"{row['ours_us']:9.1f}{row['peer_us']:9.1f} us  x{ratio(row):.2f}"
+    return f"{name}{times}  {share(row):.2f} of the floor"
 
 
-def compare(shape: dict, dtype: str) -> dict:
-    inputs, floor = operands(shape, dtype)
-    us = alternate(calls(shape, dtype), inputs, floor)
-    peer = "torch.addmm" if shape["beta"] else "torch.mm"
-    keys = ("id", "m", "n", "k", "layout", "beta", "out")
-    return {
-        **{key: shape[key] for key in keys}, "op": "gemm", "dtype": dtype, "ours_us": us["ours"], "peer": peer,
-        "peer_us": us["peer"], "floor_us": floor, "variant": variant_of(shape, dtype),
-    }  # fmt: skip
+def measure(suites: list[str], dtypes: list[str], only: set[str]) -> list[dict]:
+    """Types in turn at each case, so that none is measured on a hotter card; the rows come back type by type."""
+    rows = []
+    for suite in suites:
+        cases, compare, types = SUITES[suite]
+        found = {dtype: [] for dtype in dtypes if dtype in types}
+        for case in cases:
+            for dtype, own in found.items():
+                if only and case["id"] not in only:
+                    continue
+                own.append(compare(case, dtype))
+                torch.cuda.empty_cache()  # the next case may need nearly all memory
+                print(line(own[-1]), flush=True)
+        rows += itertools.chain(*found.values())
+    return rows
 
 
-CHOSEN = "chosen"  # beside variants by name
-FINALISTS = 5
+def regrets_of(count: int) -> tuple[dict, list[dict]]:
+    rows = [dense.regret_of(dense.random_shape(seed)) for seed in range(count)]
+    ordered = sorted(row["regret"] for row in rows)
+    if not ordered:
+        return {}, []
+    median, p95 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.95)]
+    return {"shapes": len(ordered), "median": median, "p95": p95}, rows
 
 
-def random_shape(seed: int) -> dict:
-    """Log-uniform sizes, M to 16384, N and K from 64, nine in ten a multiple of 8; not shapes of the suite."""
-    draw = random.Random(seed)
-    m, n, k = (round(math.exp(draw.uniform(math.log(low), math.log(16384)))) for low in (1, 64, 64))
-    layout = draw.choice(("NN", "NT", "TN", "TT"))
-    if draw.random() < 0.9:
-        n, k = n // 8 * 8, k // 8 * 8
-        m = m if layout[0] == "N" else max(8, m // 8 * 8)
-    return {"id": f"random {seed}", "m": m, "n": n, "k": k, "layout": layout, "beta": 0, "out": "same"}
-
-
-def regret_of(shape: dict, dtype: str = "bf16") -> dict:
-    """Time of a call that is left to choose over that of the best variant in the library, less 1. The best few of a
-    first round are measured again beside it, since the least of many noisy times is too small."""
-    inputs, floor = operands(shape, dtype)
-    layout = [letter == "T" for letter in shape["layout"]]
-    runs, a, b, out = {CHOSEN: lambda a, b, c, out: libgemm.gemm(a, b, out=out)}, *inputs[0][:2], inputs[0][3]
-    for v in libgemm.variants():
-        if (v.op, v.target, v.a_type, v.d_type) != ("gemm", target(), dtype, dtype) or [v.trans_a, v.trans_b] != layout:
-            continue
-        try:
-            libgemm.gemm(a, b, out=out, variant=v.name)
-        except libgemm.Error:
-            continue  # its guard refuses this shape
-        runs[v.name] = lambda a, b, c, out, name=v.name: libgemm.gemm(a, b, out=out, variant=name)
-    us = alternate(runs, inputs, floor)
-    few = [CHOSEN, *sorted(us, key=us.get)[:FINALISTS]]
-    us = alternate({name: runs[name] for name in few}, inputs, floor)
-    best = min(us, key=us.get)
-    return {**shape, "chosen": variant_of(shape, dtype), "best": best, "regret": us[CHOSEN] / us[best] - 1}
-
-
-def target() -> int:
-    major, minor = torch.cuda.get_device_capability()
-    return major * 10 + minor
-
-
-def report(rows: list[dict], regrets: list[dict], host_times: dict) -> dict:
+def head() -> dict:
+    """Of what the report speaks."""
     manifest = json.loads((ROOT / "dist" / "manifest.json").read_text())
     build = libgemm.info()["build_id"]
     if manifest["build_id"] != build:
         raise SystemExit(
             f"dist/manifest.json is of build {manifest['build_id']}, the library of {build}: run make build"
         )
-    ordered = sorted(r["regret"] for r in regrets)
     return {
         "build_id": build,
         "commit": manifest["commit"],
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "summary": summarise(rows),
-        "host": host_times,
-        "regret": {
-            "shapes": len(ordered), "median": ordered[len(ordered) // 2], "p95": ordered[int(len(ordered) * 0.95)],
-        } if ordered else {},
-        "rows": rows,
-        "regret_rows": regrets,
+    }
+
+
+def kept(path: Path, about: dict, suites: list[str]) -> dict:
+    """What the report that is there says of the suites that are not run, where it speaks of the same."""
+    found = json.loads(path.read_text()) if path.is_file() else {}
+    if any(found.get(key) != about[key] for key in ("build_id", "device", "torch")):
+        found = {}
+    rows = [row for row in found.get("rows", []) if suite_of(row) not in suites]
+    dense_only = {
+        key: found[key] for key in ("host", "regret", "regret_rows") if key in found and "dense" not in suites
+    }
+    return {"host": {}, "regret": {}, "regret_rows": [], **dense_only, "rows": rows}
+
+
+def report(about: dict, old: dict, rows: list[dict], measured: dict) -> dict:
+    rows = sorted([*old["rows"], *rows], key=lambda row: list(SUITES).index(suite_of(row)))
+    found = {**old, **measured}
+    return {
+        **about, "summary": summarise(rows), "balance": balance(rows), "host": found["host"],
+        "regret": found["regret"], "rows": rows, "regret_rows": found["regret_rows"],
     }  # fmt: skip
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", default=",".join(SUITES))
     parser.add_argument("--dtype", default="bf16,f16,f32")
     parser.add_argument("--regret", type=int, default=40, metavar="SHAPES")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--only", default="", metavar="ID,ID")
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    suites, only = options.suite.split(","), set(filter(None, options.only.split(",")))
+    known = {case["id"] for suite in suites if suite in SUITES for case in SUITES[suite][0]}
+    if unknown := [*(set(suites) - set(SUITES)), *(only - known)]:
+        raise SystemExit(
+            f"there is no {', '.join(sorted(unknown))}: suites are {', '.join(SUITES)}, ids {sorted(known)}"
+        )
+    about = head()
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = True
     libgemm.preload(torch.cuda.current_device())
-    host_times = host.host_times()
-    print(*host.lines(host_times), sep="\n", flush=True)
-    shapes = json.loads((ROOT / "bench" / "dense.json").read_text())["shapes"]
-    rows = []
-    for dtype in options.dtype.split(","):
-        for shape in shapes:
-            rows.append(row := compare(shape, dtype))
-            print(f"{row['id']:4} {dtype:5}{row['m']:6}{row['n']:7}{row['k']:6} {row['layout']} "
-                  f"{row['ours_us']:9.1f}{row['peer_us']:9.1f} us  x{ratio(row):.2f}  "
-                  f"{share(row):.2f} of the floor", flush=True)  # fmt: skip
-    regrets = [regret_of(random_shape(seed)) for seed in range(options.regret)]
-    found = report(rows, regrets, host_times)
-    options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out / f"{found['device'].replace(' ', '_')}.json"
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    measured = {}
+    if "dense" in suites and not only:
+        measured["host"] = host.host_times()
+        print(*host.lines(measured["host"]), sep="\n", flush=True)
+    rows = measure(suites, options.dtype.split(","), only)
+    if "dense" in suites and not only:
+        measured["regret"], measured["regret_rows"] = regrets_of(options.regret)
+    folder = options.out or RESULTS
+    path = folder / f"{about['device'].replace(' ', '_')}.json"
+    old = kept(path, about, list(SUITES) if only else suites)
+    found = report(about, old, rows, measured)
     for name, s in found["summary"].items():
         print(f"{name}: geometric mean {s['geomean']:.3f} of the peer, worst {s['worst']} {s['worst_ratio']:.2f}, "
               f"{s['floor_share']:.3f} of the floor")  # fmt: skip
-    print(f"regret {found['regret']}; wrote {path}")
+    for name, s in found["balance"].items():
+        print(f"{name}: with half in one group {s['ours']:.2f} of the share of the floor with equal ones, the peer "
+              f"{s['peer']:.2f}")  # fmt: skip
+    if options.out or not only:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found, indent=1) + "\n")
+        print(f"wrote {path}")
+    print(f"regret {found['regret']}")
     return 0
 
 

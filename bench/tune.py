@@ -17,7 +17,9 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -54,23 +56,32 @@ def recorded_shapes(path: Path) -> list[tuple[int, int, int, str]]:
     return [(r["m"], r["n"], r["k"], r["layout"].lower()) for r in rows]
 
 
+def library_and_torch(library: Path):
+    sys.modules["triton"] = None  # kernels must come from the library
+    sys.path.insert(0, str(library))
+    import libgemm
+    import torch
+
+    return libgemm, torch
+
+
 class Worker:
     """Measures on the one GPU this process sees."""
 
-    def __init__(self, dtype: str):
-        sys.modules["triton"] = None  # kernels must come from the library
-        sys.path[:0] = [str(CANDIDATES), str(ROOT)]
-        import libgemm
-        import torch
-
+    def __init__(self, library: Path, dtype: str):
+        self.libgemm, self.torch = libgemm, torch = library_and_torch(library)
         from bench import timing
 
-        self.libgemm, self.torch, self.timing = libgemm, torch, timing
+        self.timing, self.dtype = timing, dtype
         self.type = {"bf16": torch.bfloat16, "f16": torch.float16}[dtype]
         libgemm.preload(0)
         major, minor = torch.cuda.get_device_capability()
         self.multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
-        self.rows = {v.name: v for v in candidates(major * 10 + minor, dtype)}
+        self.rows = self.table(major * 10 + minor, dtype)
+
+    def table(self, target: int, dtype: str) -> dict:
+        """The kernels to measure, by name."""
+        return {v.name: v for v in candidates(target, dtype)}
 
     def matrix(self, rows: int, cols: int, turned: bool):
         shape = (cols, rows) if turned else (rows, cols)
@@ -106,10 +117,16 @@ class Worker:
             if not (out - exact).norm() <= 1e-2 * exact.norm():
                 wrong.append(name)
                 del graphs[name]
+        return {"m": m, "n": n, "k": k, "layout": layout, **self.outcome(graphs, count, wrong)}
+
+    def outcome(self, graphs: dict, count: int, wrong: list[str]) -> dict:
+        """The times, by what a kernel is called in the record."""
         us, spread = self.settle(graphs, count)
-        return {"m": m, "n": n, "k": k, "layout": layout, "spread": round(spread, 4),
-                "us": {self.rows[name].fit_name: found for name, found in us.items()},
-                "wrong": [self.rows[name].fit_name for name in wrong]}  # fmt: skip
+        return {"spread": round(spread, 4), "us": {self.key(name): found for name, found in us.items()},
+                "wrong": [self.key(name) for name in wrong]}  # fmt: skip
+
+    def key(self, name: str) -> str:
+        return self.rows[name].fit_name
 
     def settle(self, graphs: dict, count: int) -> tuple[dict, float]:
         """Medians of rounds that run each graph in turn, until the middle half of the best one's is within 2 %."""
@@ -127,9 +144,22 @@ class Worker:
         return {name: round(us, 2) for name, us in medians.items()}, spread
 
 
-def work(gpu: int, dtype: str, waiting, results) -> None:
+class Job(NamedTuple):
+    worker: type[Worker]
+    library: Path  # the folder that holds its Python package
+    shape_of: Callable[[dict], tuple]  # of a line of the record
+
+
+def shape_of(line: dict) -> tuple[int, int, int, str]:
+    return line["m"], line["n"], line["k"], line["layout"]
+
+
+DENSE = Job(Worker, CANDIDATES, shape_of)
+
+
+def work(gpu: int, job: Job, dtype: str, waiting, results) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
-    worker = Worker(dtype)
+    worker = job.worker(job.library, dtype)
     for shape in iter(waiting.get, None):
         try:
             results.put(worker.measure(shape))
@@ -138,7 +168,7 @@ def work(gpu: int, dtype: str, waiting, results) -> None:
             return
 
 
-def read_done(path: Path, head: dict) -> set:
+def read_done(path: Path, head: dict, shape_of: Callable[[dict], tuple] = shape_of) -> set:
     """Shapes already in the file; Error when they are another build's or device's."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,18 +179,18 @@ def read_done(path: Path, head: dict) -> set:
     for key in ("build_id", "device", "dtype"):
         if found[key] != head[key]:
             raise SystemExit(f"{path} holds {key} {found[key]}, this is {head[key]}: move it away first")
-    return {(r["m"], r["n"], r["k"], r["layout"]) for r in map(json.loads, lines)}
+    return {shape_of(line) for line in map(json.loads, lines)}
 
 
-def run(shapes: list, known: set, head: dict, path: Path, gpus: int, seconds: float) -> None:
+def run(shapes: list, known: set, head: dict, path: Path, gpus: int, seconds: float, job: Job = DENSE) -> None:
     """Shapes that are `known` to be run are marked: they get the tile that won."""
-    done = read_done(path, head)
+    done = read_done(path, head, job.shape_of)
     left = [shape for shape in shapes if shape not in done]
     context = multiprocessing.get_context("spawn")
     waiting, results = context.Queue(), context.Queue()
     for item in [*left, *[None] * gpus]:
         waiting.put(item)
-    workers = [context.Process(target=work, args=(gpu, head["dtype"], waiting, results)) for gpu in range(gpus)]
+    workers = [context.Process(target=work, args=(gpu, job, head["dtype"], waiting, results)) for gpu in range(gpus)]
     for process in workers:
         process.start()
     start = time.monotonic()
@@ -170,7 +200,7 @@ def run(shapes: list, known: set, head: dict, path: Path, gpus: int, seconds: fl
                 row = results.get(timeout=300)
                 if isinstance(row, str):
                     raise SystemExit(row)
-                row["known"] = (row["m"], row["n"], row["k"], row["layout"]) in known
+                row["known"] = job.shape_of(row) in known
                 file.write(json.dumps(row) + "\n")
                 file.flush()
                 passed = time.monotonic() - start
@@ -185,6 +215,16 @@ def run(shapes: list, known: set, head: dict, path: Path, gpus: int, seconds: fl
             process.kill()
 
 
+def machine(library: Path, dtype: str) -> tuple[int, dict, int]:
+    """The target, the head of its record, and how many GPUs there are."""
+    libgemm, torch = library_and_torch(library)
+    major, minor = torch.cuda.get_device_capability()
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    head = {"build_id": libgemm.info()["build_id"], "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+            "cuda": torch.version.cuda, "dtype": dtype, "date": now}  # fmt: skip
+    return major * 10 + minor, head, torch.cuda.device_count()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", type=int, default=3000)
@@ -195,22 +235,11 @@ def main() -> int:
     options = parser.parse_args()
     if not CANDIDATES.is_dir():
         raise SystemExit(f"{CANDIDATES} is missing: run `make candidates` on a machine with Triton, and copy it here")
-    import torch
-
-    sys.modules["triton"] = None
-    sys.path.insert(0, str(CANDIDATES))
-    import libgemm
-
-    major, minor = torch.cuda.get_device_capability()
-    head = {
-        "build_id": libgemm.info()["build_id"], "device": torch.cuda.get_device_name(), "torch": torch.__version__,
-        "cuda": torch.version.cuda, "dtype": options.dtype,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-    }  # fmt: skip
+    target, head, gpus = machine(CANDIDATES, options.dtype)
     known = recorded_shapes(options.file) if options.file else suite()
     shapes = known if options.file else [*known, *(draw_shape(seed) for seed in range(options.shapes))]
-    path = options.out / f"sm{major * 10 + minor}.jsonl"
-    run(list(dict.fromkeys(shapes)), set(known), head, path, torch.cuda.device_count(), options.seconds)
+    path = options.out / f"sm{target}.jsonl"
+    run(list(dict.fromkeys(shapes)), set(known), head, path, gpus, options.seconds)
     print(f"wrote {path}")
     return 0
 

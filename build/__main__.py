@@ -2,7 +2,7 @@
 
 Options come from the environment, so that `make build TARGETS=90` works:
   TARGETS     compute capabilities * 10, by comma or space (default: kernels.spec.DEFAULT_TARGETS)
-  MIN_DRIVER  580 (default), or 525 to assemble for Hopper and Blackwell with CUDA 12.9's assembler too
+  MIN_DRIVER  driver release that every kernel must load on, 525 or 580 (default: aot.compile.DEFAULT_MIN_DRIVERS)
   JOBS        compile processes (default: the cores this process may use)
 """
 
@@ -31,12 +31,14 @@ DIST = ROOT / "dist"
 @dataclass(frozen=True)
 class Plan:
     targets: tuple[int, ...]
-    min_driver: int
+    min_driver: int | None  # None: each target's own
     limits: Limits
 
 
-def number(name: str, default: int, allowed) -> int:
-    word = os.environ.get(name) or str(default)
+def number(name: str, default: int | None, allowed) -> int | None:
+    word = os.environ.get(name)
+    if not word:
+        return default
     if not word.isdigit() or int(word) not in allowed:
         raise BuildError(f"{name} = {word!r}: allowed are {', '.join(map(str, allowed))}")
     return int(word)
@@ -48,7 +50,7 @@ def make_plan() -> Plan:
         if not word.isdigit() or int(word) not in TARGETS:
             raise BuildError(f"TARGETS has {word!r}: allowed are {', '.join(map(str, TARGETS))}")
     jobs = number("JOBS", len(os.sched_getaffinity(0)), range(1, 513))
-    return Plan(tuple(sorted({int(word) for word in words})), number("MIN_DRIVER", 580, MIN_DRIVERS), Limits(jobs))
+    return Plan(tuple(sorted({int(word) for word in words})), number("MIN_DRIVER", None, MIN_DRIVERS), Limits(jobs))
 
 
 def toolchain() -> dict:

@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 
 from aot.artifact import Artifact
-from aot.compile import ENVIRONMENT, KERNELS, MIN_DRIVERS, source_closure
+from aot.compile import ENVIRONMENT, KERNELS, assembler, source_closure
 from kernels.arguments import ARGUMENTS
 from kernels.spec import Variant
 
-FORMAT = 1  # of the record; a change makes old entries unreachable
+FORMAT = 2  # of the record; a change makes old entries unreachable
 
 
 def digest(*parts: bytes | str) -> str:
@@ -28,7 +28,7 @@ def digest(*parts: bytes | str) -> str:
 class Cache:
     """Keys cover all that decides a cubin: kernel sources, constants, options, target, Triton and its assembler."""
 
-    def __init__(self, folder: Path, min_driver: int):
+    def __init__(self, folder: Path, min_driver: int | None):
         self.folder = folder
         self.min_driver = min_driver
         self.sources: dict[str, str] = {}
@@ -36,7 +36,6 @@ class Cache:
             str(FORMAT),
             importlib.metadata.version("triton"),
             json.dumps(ENVIRONMENT, sort_keys=True),
-            str(MIN_DRIVERS[min_driver]),
             *((KERNELS.parent / "aot" / name).read_bytes() for name in ("compile.py", "elf.py", "params.py")),
         )
 
@@ -49,7 +48,8 @@ class Cache:
         return self.sources[kernel]
 
     def key(self, variant: Variant) -> str:
-        facts = json.dumps([variant.name, variant.kernel, variant.constexprs(), variant.config.__dict__])
+        chosen = assembler(variant.target, self.min_driver)
+        facts = json.dumps([variant.name, variant.kernel, variant.constexprs(), variant.config.__dict__, chosen])
         return digest(self.toolchain, self.source_digest(variant.kernel), facts)
 
     def path(self, variant: Variant) -> Path:

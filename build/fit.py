@@ -140,8 +140,8 @@ def lines_of(found: dict) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m build.fit", description=__doc__)
     parser.add_argument("measurements", type=Path, nargs="?", default=MEASURED / "sm90.jsonl")
-    parser.add_argument("--loss", type=float, default=0.002)
-    parser.add_argument("--most", type=int, default=23, metavar="TILES")
+    parser.add_argument("--loss", type=float, default=0.0016)
+    parser.add_argument("--most", type=int, default=24, metavar="TILES")
     options = parser.parse_args()
     head, *rows = map(json.loads, options.measurements.read_text().splitlines())
     target = int(options.measurements.stem.removeprefix("sm"))

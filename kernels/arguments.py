@@ -17,6 +17,9 @@ ARGUMENTS = {
     "N": "i32",
     "K": "i32",
     "groups": "i32",
+    "a_step": "i32",
+    "b_step": "i32",
+    "d_step": "i32",
     "a_copy": "*a",
     "b_copy": "*a",
     "a_rows": "i32",
@@ -57,4 +60,6 @@ ARGUMENTS = {
     "splits": "i32",
     "offs_ptr": "*i32",
     "offs_wide": "i32",
+    "ragged": "i32",
+    "zero_tail": "i32",
 }

@@ -14,7 +14,7 @@ def grouped_gemm(
     groups, alpha, beta, activation,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr,
-    ACTIVATE: tl.constexpr, UPCAST: tl.constexpr,
+    ALIGN: tl.constexpr, ACTIVATE: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
     """Persistent: each program takes every num_programs-th tile. Sizes are scanned CHUNK groups at a time by a prefix
     sum. a_ptr and d_ptr are null: they only carry the element types. A negative size counts as 0.
@@ -36,13 +36,13 @@ def grouped_gemm(
             inside -= tl.sum(tl.where(lane == in_chunk, upto - tiles, 0), 0)
             index = chunk + in_chunk
             M = tl.load(group_m + index)
-            N = tl.load(group_n + index)
-            K = tl.maximum(tl.load(group_k + index), 0).to(tl.int32)
+            N = tl.load(group_n + index) // ALIGN * ALIGN
+            K = tl.maximum(tl.load(group_k + index), 0).to(tl.int32) // ALIGN * ALIGN
             if alpha == 0.0:
                 K = 0  # A and B are not read
-            lda = tl.load(group_lda + index)
-            ldb = tl.load(group_ldb + index)
-            ldd = tl.load(group_ldd + index)
+            lda = tl.load(group_lda + index) // ALIGN * ALIGN
+            ldb = tl.load(group_ldb + index) // ALIGN * ALIGN
+            ldd = tl.load(group_ldd + index) // ALIGN * ALIGN
             ldc = ldd
             c_ptr = d_ptr
             if beta != 0.0:
@@ -54,14 +54,20 @@ def grouped_gemm(
             tile_m, tile_n = tile_place(inside, tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
             row = tile_m * BLOCK_M
             col = tile_n * BLOCK_N
+            a = tl.load(a_ptrs + index).to(a_ptr.dtype)
+            b = tl.load(b_ptrs + index).to(a_ptr.dtype)
+            d = tl.load(d_ptrs + index).to(d_ptr.dtype)
+            if ALIGN > 1:
+                a = tl.multiple_of(a, 16)
+                b = tl.multiple_of(b, 16)
+                d = tl.multiple_of(d, 16)
             acc = multiply_tile(
-                tl.load(a_ptrs + index).to(a_ptr.dtype), tl.load(b_ptrs + index).to(a_ptr.dtype),
-                lda, ldb, row, M, col, N, K,
+                a, b, lda, ldb, row, M, col, N, K,
                 BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION, UPCAST,
             )  # fmt: skip
             store_tile(
-                acc, c_ptr, tl.load(d_ptrs + index).to(d_ptr.dtype), bias_ptr, ldc, ldd, row, M, col, N,
-                alpha, beta, activation, BLOCK_M, BLOCK_N, ACTIVATE,
+                acc, c_ptr, d, bias_ptr, ldc, ldd, row, M, col, N,
+                tl.where(K > 0, alpha, 0.0), beta, activation, BLOCK_M, BLOCK_N, ACTIVATE,
             )  # fmt: skip
             tile += tl.num_programs(0)
         before += total

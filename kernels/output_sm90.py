@@ -20,6 +20,14 @@ class Epilogue:
     SWAP: gl.constexpr  # the accumulator is D transposed: rows of the tensor-core tile are columns of D
 
     @gluon.jit
+    def moved(self, elements):
+        """The same with a bias that stands so many elements further on; none stays none."""
+        bias_ptr = self.bias_ptr
+        if bias_ptr.to(gl.int64) != 0:
+            bias_ptr += elements
+        return Epilogue(bias_ptr, self.N, self.alpha, self.beta, self.activation, self.ACTIVATE, self.SWAP)
+
+    @gluon.jit
     def finish(self, acc, col):
         """Bias and activation; `col` is D's first column here."""
         if self.bias_ptr.to(gl.int64) != 0:
@@ -50,6 +58,21 @@ def halves(x):
     return x.reshape(x.shape[0], 2, x.shape[1] // 2).permute(0, 2, 1).split()
 
 
+@gluon.jit
+def columns(x, PARTS: gl.constexpr):
+    """x in PARTS runs of columns, left to right."""
+    if PARTS == 1:
+        return (x,)
+    else:
+        left, right = halves(x)
+        if PARTS == 2:
+            return (left, right)
+        else:
+            first, second = halves(left)
+            third, fourth = halves(right)
+            return (first, second, third, fourth)
+
+
 @gluon.aggregate
 class Output:
     """Stores tiles through the copy engine, in PARTS parts by columns; C comes into the same buffer first."""
@@ -62,25 +85,25 @@ class Output:
     PARTS: gl.constexpr
 
     @gluon.jit
-    def store_part(self, acc, CONSUMER: gl.constexpr, phase, row, col):
-        """One part, as wide as D's box. Returns the phase that C's barrier has next."""
+    def stage(self, acc, CONSUMER: gl.constexpr, phase, row, col, epilogue):
+        """One part, as wide as D's box, finished and in this consumer's buffer. Returns the phase that C's barrier has
+        next."""
         buf = self.bufs.index(CONSUMER)
         seen = buf
-        if self.epilogue.SWAP:
+        if epilogue.SWAP:
             seen = buf.permute((1, 0))
         bar = self.c_bars.index(CONSUMER)
-        acc = acc * self.epilogue.alpha
+        acc = acc * epilogue.alpha
         tma.store_wait(pendings=0)
-        if self.epilogue.beta != 0.0:
+        if epilogue.beta != 0.0:
             mbarrier.expect(bar, self.c_desc.nbytes_per_cta)
             tma.async_load(self.c_desc, [row, col], bar, buf)
             mbarrier.wait(bar, phase)
             phase ^= 1
-            acc += self.epilogue.beta * seen.load(acc.type.layout).to(gl.float32)
-        acc = self.epilogue.finish(acc, col)
+            acc += epilogue.beta * seen.load(acc.type.layout).to(gl.float32)
+        acc = epilogue.finish(acc, col)
         seen.store(acc.to(self.d_desc.dtype))
         fence_async_shared()
-        tma.async_store(self.d_desc, [row, col], buf)
         return phase
 
     @gluon.jit
@@ -89,22 +112,11 @@ class Output:
 
     @gluon.jit
     def store(self, acc, CONSUMER: gl.constexpr, phase, row, col, piece):
-        if self.PARTS == 1:
-            phase = self.store_part(acc, CONSUMER, phase, row, col)
-        else:
-            half: gl.constexpr = acc.shape[1] // 2
-            left, right = halves(acc)
-            if self.PARTS == 2:
-                phase = self.store_part(left, CONSUMER, phase, row, col)
-                phase = self.store_part(right, CONSUMER, phase, row, col + half)
-            else:
-                quarter: gl.constexpr = half // 2
-                first, second = halves(left)
-                third, fourth = halves(right)
-                phase = self.store_part(first, CONSUMER, phase, row, col)
-                phase = self.store_part(second, CONSUMER, phase, row, col + quarter)
-                phase = self.store_part(third, CONSUMER, phase, row, col + half)
-                phase = self.store_part(fourth, CONSUMER, phase, row, col + half + quarter)
+        parts = columns(acc, self.PARTS)
+        for i in gl.static_range(self.PARTS):
+            to = col + i * parts[i].shape[1]
+            phase = self.stage(parts[i], CONSUMER, phase, row, to, self.epilogue)
+            tma.async_store(self.d_desc, [row, to], self.bufs.index(CONSUMER))
         return phase
 
     @gluon.jit

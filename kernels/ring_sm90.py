@@ -56,34 +56,68 @@ class Ring:
     STAGES: gl.constexpr
     TRANS_A: gl.constexpr
     TRANS_B: gl.constexpr
+    A_BOXES: gl.constexpr  # boxes of A in a step, one below the other
 
     @gluon.jit
     def load(self, step, row, col, k):
         """Bring op(A)[row:, k:] and op(B)[k:, col:] into the buffers of this step, once they are empty."""
-        mbarrier.wait(self.empty.index(step % self.STAGES), (step // self.STAGES & 1) ^ 1)
+        self.wait_empty(step)
         self.fetch(step, row, col, k)
+
+    @gluon.jit
+    def wait_empty(self, step):
+        mbarrier.wait(self.empty.index(step % self.STAGES), (step // self.STAGES & 1) ^ 1)
 
     @gluon.jit
     def fetch(self, step, row, col, k, pred=True):
         """The same for buffers known to be empty."""
-        slot = step % self.STAGES
-        bar = self.ready.index(slot)
+        bar = self.ready.index(step % self.STAGES)
         mbarrier.expect(bar, self.a_desc.nbytes_per_cta + self.b_desc.nbytes_per_cta, pred=pred)
+        self.fetch_a(step, 0, row, k, pred)
+        self.fetch_b(step, col, k, pred)
+
+    @gluon.jit
+    def fetch_a(self, step, box, row, k, pred=True):
+        """Queue one box of A; whoever calls has told the barrier of its bytes."""
+        slot = step % self.STAGES
+        buf = self.a_bufs.index(slot * self.A_BOXES + box)
         if self.TRANS_A:
-            tma.async_load(self.a_desc, [k, row], bar, self.a_bufs.index(slot), pred=pred)
+            tma.async_load(self.a_desc, [k, row], self.ready.index(slot), buf, pred=pred)
         else:
-            tma.async_load(self.a_desc, [row, k], bar, self.a_bufs.index(slot), pred=pred)
+            tma.async_load(self.a_desc, [row, k], self.ready.index(slot), buf, pred=pred)
+
+    @gluon.jit
+    def fetch_b(self, step, col, k, pred=True):
+        slot = step % self.STAGES
         if self.TRANS_B:
-            tma.async_load(self.b_desc, [col, k], bar, self.b_bufs.index(slot), pred=pred)
+            tma.async_load(self.b_desc, [col, k], self.ready.index(slot), self.b_bufs.index(slot), pred=pred)
         else:
-            tma.async_load(self.b_desc, [k, col], bar, self.b_bufs.index(slot), pred=pred)
+            tma.async_load(self.b_desc, [k, col], self.ready.index(slot), self.b_bufs.index(slot), pred=pred)
+
+    @gluon.jit
+    def expect(self, step, a_boxes):
+        """Tell this step's barrier the bytes of so many boxes of A, and of B."""
+        total = a_boxes * self.a_desc.nbytes_per_cta + self.b_desc.nbytes_per_cta
+        gl.inline_asm(
+            "{ .reg .pred first; .reg .b32 lane;\n"
+            "mov.u32 lane, %laneid;\nsetp.eq.u32 first, lane, 0;\n"
+            "@first mbarrier.arrive.expect_tx.shared.b64 _, [$0], $1; }",
+            "r,r,~{memory}",
+            [self.ready.index(step % self.STAGES), total],
+            [],
+            is_pure=False,
+        )
+
+    @gluon.jit
+    def wait_ready(self, step):
+        mbarrier.wait(self.ready.index(step % self.STAGES), step // self.STAGES & 1)
 
     @gluon.jit
     def operands(self, step):
-        """This step's A and B, once they have arrived."""
+        """This step's A, its first box, and B, once they have arrived."""
+        self.wait_ready(step)
         slot = step % self.STAGES
-        mbarrier.wait(self.ready.index(slot), step // self.STAGES & 1)
-        a = self.a_bufs.index(slot)
+        a = self.a_bufs.index(slot * self.A_BOXES)
         b = self.b_bufs.index(slot)
         if self.TRANS_A:
             a = a.permute((1, 0))
@@ -110,10 +144,12 @@ def buffers(desc, COUNT: gl.constexpr):
 
 
 @gluon.jit
-def make_ring(a_desc, b_desc, STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr):
+def make_ring(
+    a_desc, b_desc, STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, A_BOXES: gl.constexpr = 1
+):
     return Ring(
-        a_desc, b_desc, buffers(a_desc, STAGES), buffers(b_desc, STAGES), barriers(STAGES), barriers(STAGES),
-        STAGES, TRANS_A, TRANS_B,
+        a_desc, b_desc, buffers(a_desc, STAGES * A_BOXES), buffers(b_desc, STAGES), barriers(STAGES), barriers(STAGES),
+        STAGES, TRANS_A, TRANS_B, A_BOXES,
     )  # fmt: skip
 
 

@@ -35,8 +35,13 @@ GUARDS = {
     "one product",
     "linear": "no activation",
     "cluster": "fewer tiles than half the multiprocessors, and two steps in K or more to share",
+    "equal": "ends cut K of an A stored [K][M] and a B stored [K][N], or none; groups stand whole stored rows apart",
+    "rows": "ends cut the rows of an A stored [M][K]; B's groups stand whole rows apart, stored [K][N] with K in steps "
+    "of 128 bytes",
     "workspace": "fewer tiles than half the multiprocessors, and a workspace for the parts of each",
 }
+# Those with which a kernel may use Triton's global scratch memory: the caller gives memory.
+SCRATCH_GUARDS = ("workspace",)
 
 
 @dataclass(frozen=True)
@@ -106,8 +111,9 @@ class Config:
     stages: int
     group_m: int = 8
     ctas: int = 1
-    parts: int = 1  # pieces, by columns, in which a tile leaves through shared memory
+    parts: int = 1  # pieces, by columns (with swapped operands by rows), in which a tile leaves through shared memory
     persistent: bool = False  # as many blocks as fit on the device, each taking many tiles
+    a_boxes: int = 1  # copies, one below the other, in which a step's A comes
 
     def check(self) -> None:
         for field in ("block_m", "block_n", "block_k"):
@@ -118,12 +124,14 @@ class Config:
         require(self.ctas in (1, 2), "ctas", self.ctas, (1, 2))
         require(self.group_m >= 1, "group_m", self.group_m, "1 or more")
         require(self.parts in (1, 2, 4), "parts", self.parts, (1, 2, 4))
+        require(self.block_m % self.a_boxes == 0, "a_boxes", self.a_boxes, "a divisor of block_m")
 
     @property
     def name(self) -> str:
         clusters = f"_c{self.ctas}" if self.ctas > 1 else ""
         parts = f"_p{self.parts}" if self.parts > 1 else ""
-        return f"{self.block_m}x{self.block_n}x{self.block_k}_w{self.warps}_s{self.stages}{clusters}{parts}"
+        order = f"_g{self.group_m}" if self.group_m != 8 else ""
+        return f"{self.block_m}x{self.block_n}x{self.block_k}_w{self.warps}_s{self.stages}{clusters}{parts}{order}"
 
 
 @dataclass(frozen=True)
@@ -205,6 +213,7 @@ class Variant:
             "PARTS": self.config.parts,
             "ALIGN": 16 // a_bytes if "align16" in self.guard else 1,
             "ACTIVATE": int("linear" not in self.guard),
+            "EQUAL": int("equal" in self.guard),
             "UPCAST": 0,
         }
 
@@ -217,11 +226,16 @@ class Variant:
     def box(self, name: str) -> tuple[str, int, int]:
         """(element type, rows, columns) of what one copy through the descriptor `name` moves, as stored."""
         c = self.config
+        rows, cols = c.block_m, c.block_n // c.parts
+        if self.family.endswith("swap"):
+            rows, cols = c.block_m // c.parts, c.block_n
+        elif self.family.endswith("halves"):
+            rows = c.block_m // 2
         boxes = {
-            "a_desc": (self.problem.a, c.block_m, c.block_k),
+            "a_desc": (self.problem.a, c.block_m // c.a_boxes, c.block_k),
             "b_desc": (self.problem.a, c.block_k, c.block_n),
-            "c_desc": (self.problem.d, c.block_m, c.block_n // c.parts),
-            "d_desc": (self.problem.d, c.block_m, c.block_n // c.parts),
+            "c_desc": (self.problem.d, rows, cols),
+            "d_desc": (self.problem.d, rows, cols),
         }
         element, rows, cols = boxes[name]
         turned = {"a_desc": self.problem.layout[0] == "t", "b_desc": self.problem.layout[1] == "t"}.get(name, False)
@@ -229,7 +243,8 @@ class Variant:
 
     def divisible(self, name: str) -> bool:
         """Whether the guard promises that this pointer is a multiple of 16 bytes."""
-        return "align16" in self.guard and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr")
+        aligned = "align16" in self.guard or "descriptor" in self.guard
+        return aligned and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr")
 
     def to_dict(self) -> dict:
         return {"name": self.name, **dataclasses.asdict(self), "model": dataclasses.asdict(self.model)}

@@ -33,7 +33,7 @@ from kernels import tiles
 from kernels.spec import ARGUMENTS
 from kernels.variants import variants
 from tests.gpu import reference
-from tests.gpu.cases import ACTIVATIONS, Case
+from tests.gpu.cases import ACTIVATIONS, RAGGED, Case
 from tests.gpu.checks import mismatches, tail_problems
 from tests.gpu.problem import Problem
 
@@ -55,13 +55,14 @@ def typed(kind: str, value) -> tl.tensor:
 
 
 def scalars(case: Case) -> dict:
-    names = {"M": case.m, "N": case.n, "K": case.k, "groups": case.groups, "alpha": case.alpha, "beta": case.beta}
-    return {**names, "activation": ACTIVATIONS.index(case.activation), "offs_wide": int(case.wide)}
+    names = {"groups": case.groups, "alpha": case.alpha, "beta": case.beta}
+    packed = {"ragged": RAGGED.index(case.ragged), "zero_tail": int(case.zero and case.ragged in "mn")}
+    return {**names, **packed, "activation": ACTIVATIONS.index(case.activation), "offs_wide": int(case.wide)}
 
 
 def single_arguments(p: Problem) -> dict:
     """Run-time arguments of the kernels with one A, B, C and D."""
-    found = {**scalars(p.case), "M": p.rows}
+    found = {**scalars(p.case), "M": p.m, "N": p.n, "K": p.k}
     for letter, logical in (("a", p.a[0]), ("b", p.b[0]), ("c", p.c and p.c[0]), ("d", p.d[0]), ("bias", p.bias)):
         x = logical[0] if letter == "bias" and logical else logical
         batched = x is not None and x.dim() == (2 if letter == "bias" else 3)
@@ -70,7 +71,7 @@ def single_arguments(p: Problem) -> dict:
         # A transposed view has its leading dimension last.
         flipped = {"a": p.case.trans_a, "b": p.case.trans_b}.get(letter, False)
         found[f"ld{letter}"] = x.stride(-1 if flipped else -2) if x is not None and letter != "bias" else 0
-    found["offs_ptr"] = p.ends.data_ptr() if p.case.op == "grouped_mm" else 0
+    found["offs_ptr"] = p.ends.data_ptr() if p.ends is not None else 0
     return found
 
 
@@ -140,7 +141,7 @@ def run(job: dict) -> list[str]:
         p = prepare(job)
         launch(row, p, programs, job.get("changed", {}))
         if "ends" not in job or job.get("harmless"):
-            problems += mismatches(p, p.d) + tail_problems(p)
+            problems += mismatches(p, p.d) + tail_problems(p, p.d)
         elif not all(bool(d.isfinite().all()) for d in p.d):
             problems.append("NaN from outside A, B or C reached D")
         problems += not_vanishing(p) if "bias" in job else []

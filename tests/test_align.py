@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from test_numerics import interpret
+from numerics import interpret
 
 # rows, columns, leading dimension and elements before the first, as stored: tiles are 32 x 64
 SHAPES = {

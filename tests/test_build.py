@@ -91,6 +91,13 @@ def test_the_key_follows_everything_that_decides_the_cubin(cache, tmp_path):
     assert cache.key(dataclasses.replace(variant, rate=1)) == cache.key(variant)  # dispatch data is not in a cubin
 
 
+def test_the_key_follows_the_assembler_of_the_target(tmp_path):
+    by_default, new, old = (Cache(tmp_path, release) for release in (None, 580, 525))
+    for target, like in ((90, old), (100, new)):
+        variant = variants((target,))[0]
+        assert [c.key(variant) == by_default.key(variant) for c in (old, new)] == [c is like for c in (old, new)]
+
+
 INTERRUPTED = """
 import sys; sys.path[:0] = ["tests"]
 from pathlib import Path
@@ -160,7 +167,9 @@ def test_the_default_plan_has_the_default_targets(monkeypatch):
     for name in ("TARGETS", "MIN_DRIVER", "JOBS"):
         monkeypatch.delenv(name, raising=False)
     plan = build_main.make_plan()
-    assert (plan.targets, plan.min_driver) == ((80, 86, 89, 90, 100, 120), 580)
+    assert (plan.targets, plan.min_driver) == ((80, 86, 89, 90, 100, 120), None)
+    monkeypatch.setenv("MIN_DRIVER", "580")
+    assert build_main.make_plan().min_driver == 580
     monkeypatch.setenv("TARGETS", "120 80,120")
     assert build_main.make_plan().targets == (80, 120)
     assert len(variants(tuple(TARGETS))) > len(variants(plan.targets))

@@ -41,6 +41,22 @@ BAD = [
     (("grouped_mm",), {"offs": OTHER_GPU}, ("offs is memory of GPU 1",)),
     *[(("grouped_mm",), {"offs_format": v}, (f"offs_format = {v}", "1 to 4")) for v in (0, 5, -1)],
     *[(("grouped_mm",), {"shared_b": v}, (f"shared_b = {v}", "0 or 1")) for v in (-1, 2)],
+    *[(("grouped_mm",), {"ragged": v}, (f"ragged = {v}", "0 to 3", "libgemm_ragged")) for v in (-1, 4)],
+    *[(("grouped_mm",), {"zero_tail": v, "ragged": r}, (f"zero_tail = {v}", "0 or 1"))
+      for v in (-1, 2) for r in range(4)],
+    *[(("grouped_mm",), {"shared_b": 1, "ragged": v}, ("shared_b = 1", f"ragged = {v}", "LIBGEMM_RAGGED_M (0)"))
+      for v in (1, 2, 3)],
+    (("grouped_mm",), {"shared_b": 1, "zero_tail": 1}, ("zero_tail = 1", "shared_b = 1", "allowed is 0")),
+    *[(("grouped_mm",), {"ragged": r, "batch_stride_d": v}, (f"batch_stride_d = {v}", "overlap", str(M * N)))
+      for r in (2, 3) for v in (0, 1, M * N - 1, -(M * N - 1))],
+    *[(("grouped_mm",), {"ragged": r, "c": "d", "beta": 1.0, "batch_stride_d": M * N}, ("c == d", "equal strides"))
+      for r in (2, 3)],
+    *[(("grouped_mm",), {"ragged": r, "batch_stride_d": M * N, **bad}, parts) for r in (1, 2) for bad, parts in (
+        ({"offs": 0}, ("offs is NULL",)), ({"offs": HOST_POINTER}, ("offs = 0x", "host memory")))],
+    *[(("grouped_mm",), {"ragged": r, "batch_stride_d": M * N, f"ld{x}": v - 1, "beta": 1.0}, (f"ld{x} = {v - 1}",))
+      for r in (1, 2, 3) for x, v in (("a", K), ("b", N), ("c", N), ("d", N))],
+    *[(("grouped_mm",), {"ragged": r, "batch_stride_d": M * N, x: HOST_POINTER, "beta": 1.0}, (f"{x} = 0x",))
+      for r in (1, 2, 3) for x in ("a", "b", "c", "d", "bias")],
     (DENSE, {"c": "d", "ldc": N + 8, "beta": 1.0}, (f"ldc = {N + 8}", f"ldd = {N}", "equal strides")),
     (("gemm",), {"batch": 2, "c": "d", "beta": 1.0, "batch_stride_d": M * N}, ("c == d", "equal strides")),
     *[(("gemm",), {"batch": 2, "batch_stride_d": v}, (f"batch_stride_d = {v}", "overlap", str(M * N)))
@@ -50,6 +66,7 @@ BAD = [
     (("grouped_gemm",), {"c": 0, "beta": 1.0}, ("table c is NULL",)),
     (("grouped_gemm",), {"ldc": 0, "beta": 1.0}, ("table ldc is NULL",)),
     *[(("grouped_gemm",), {"host_tables": v}, (f"host_tables = {v}", "0 or 1")) for v in (-1, 2)],
+    *[(("grouped_gemm",), {"aligned": v}, (f"aligned = {v}", "0 or 1")) for v in (-1, 2)],
     *[(("grouped_gemm",), {"device": v}, (f"device = {v}", "0 to 1")) for v in (-2, 2, 64)],
     (("grouped_gemm",), {"device": 1}, ("a[0] is memory of GPU 0", "GPU 1")),
     (("grouped_gemm",), {"workspace": 0}, ("workspace", f"{GROUPS * 96} bytes")),
@@ -120,7 +137,8 @@ def test_a_wrong_table_entry_is_refused_by_name_and_group(fields, parts):
 def test_a_struct_of_another_size_is_judged_by_its_bytes(op):
     name = f"libgemm_{op}_args"
     full = ffi.sizeof(name)
-    oldest = ffi.offsetof(name, "batch_invariant") if op == "gemm" else full
+    newer = {"gemm": "batch_invariant", "grouped_gemm": "aligned", "grouped_mm": "batch_stride_a"}
+    oldest = ffi.offsetof(name, newer[op])  # the first field of a later header
     for size in (0, 7, 8, oldest - 1):
         call = Call(op)
         call.args.size = size

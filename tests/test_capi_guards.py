@@ -1,4 +1,7 @@
-"""Which operands must be aligned for the variants that ask it, and which need not be: the guard, field by field."""
+"""Which operands must be aligned for the variants that ask it, and which need not be: `align16`, field by field.
+
+For packed groups there are such variants where there are no faster ones (test_capi_grouped_fast.py): not on sm_90.
+"""
 
 import pytest
 from calls import Call, K, M, N, at, launches, ok, refused
@@ -6,6 +9,8 @@ from libgemm._library import text
 from libgemm.inspect import variants
 from stand_in import in_stand_in
 
+GPUS = {"gemm": (0, 90), "grouped_mm": (1, 80)}  # operation -> which of the stand-in's GPUs, and its target
+SM = "90,80"
 BATCH = {"batch": 2, **{f"batch_stride_{x}": 10240 for x in "abcd"}}
 BOTH = {  # misaligned for a variant of either layout
     **{x: {x: at_odd} for x, at_odd in (("a", 0), ("b", 1), ("d", 3))},
@@ -37,43 +42,45 @@ TAKEN = [
 
 def aligned_variant(op: str, layout: str) -> str:
     """Name of a variant with the guard, for the types of Call."""
-    own = [v for v in variants() if (v.target, v.op, v.a_type, v.d_type) == (90, op, "bf16", "bf16")]
+    own = [v for v in variants() if (v.target, v.op, v.a_type, v.d_type) == (GPUS[op][1], op, "bf16", "bf16")]
     found = [v for v in own if v.align16 and not v.single]
     return next(v.name for v in found if "nt"[v.trans_a] + "nt"[v.trans_b] == layout)
 
 
 def pinned(op: str, layout: str, fields: dict) -> Call:
     """The call with these fields; a pointer's number is its place, moved by one element."""
-    moved = {f: at(v) + 2 if f in ("a", "b", "c", "d", "bias") else v for f, v in fields.items()}
+    gpu, _ = GPUS[op]
+    moved = {f: at(v, gpu) + 2 if f in ("a", "b", "c", "d", "bias") else v for f, v in fields.items()}
     lds = {"lda": 104, "ldb": 104, "ldc": 104, "ldd": 104, "trans_a": int(layout[0] == "t")}
-    return Call(op, **{**lds, **moved}, variant=aligned_variant(op, layout))
+    return Call(op, gpu, **{**lds, **moved}, variant=aligned_variant(op, layout))
 
 
 @pytest.mark.parametrize(("op", "layout", "fields"), REFUSED, ids=str)
-@in_stand_in()
+@in_stand_in(SM=SM)
 def test_a_misaligned_operand_is_refused_and_served_by_another_variant(op, layout, fields):
+    target = GPUS[op][1]
     refused(pinned(op, layout, fields).run(), "UNSUPPORTED", aligned_variant(op, layout), "16-byte aligned")
-    refused(pinned(op, layout, fields).explain(90)[0], "UNSUPPORTED", "16-byte aligned")
+    refused(pinned(op, layout, fields).explain(target)[0], "UNSUPPORTED", "16-byte aligned")
     assert launches() == []
     free = pinned(op, layout, fields).set(variant=0)
-    assert "_align16" not in text(free.variant(90).name)
+    assert "_align16" not in text(free.variant(target).name)
     ok(free.run())
     ok(pinned(op, layout, {}).run())
     assert len(launches()) == 2
 
 
 @pytest.mark.parametrize(("op", "layout", "fields"), TAKEN, ids=str)
-@in_stand_in()
+@in_stand_in(SM=SM)
 def test_what_is_not_read_or_not_vectorised_need_not_be_aligned(op, layout, fields):
     ok(pinned(op, layout, fields).run())
     assert len(launches()) == 1
 
 
-@in_stand_in()
+@in_stand_in(SM=80)
 def test_packed_rows_of_a_transposed_a_are_never_aligned():
     """A group may start at any column."""
     call = Call("grouped_mm", trans_a=1, lda=M)
-    assert not call.variant(90).align16
+    assert not call.variant().align16
     ok(call.run())
 
 

@@ -3,13 +3,29 @@
 import struct
 
 import pytest
-from calls import GROUPS, OPS, Arguments, Call, K, M, N, at, last_launch, launches, log, ok, parameters, values, write
+from calls import (
+    GROUPS,
+    OPS,
+    Arguments,
+    Call,
+    K,
+    M,
+    N,
+    at,
+    last_launch,
+    launches,
+    log,
+    ok,
+    parameters,
+    values,
+    write,
+)
 from libgemm._library import ffi, lib
 from libgemm.inspect import variants
 from stand_in import in_stand_in
 
 MULTIPROCESSORS = 132  # the stand-in's
-SHARED = 232448 + 1024  # bytes of one of its multiprocessors, sm_90
+SHARED = {90: 232448 + 1024, 80: 166912 + 1024}  # bytes of one of its multiprocessors
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -20,7 +36,7 @@ def resident(variant) -> int:
     """Blocks of a variant that one multiprocessor holds, by threads, registers and shared memory."""
     threads = 32 * variant.warps
     by_registers = 65536 // (threads * variant.registers)
-    return max(1, min(2048 // threads, by_registers, SHARED // (variant.shared_bytes + 1024)))
+    return max(1, min(2048 // threads, by_registers, SHARED[variant.target] // (variant.shared_bytes + 1024)))
 
 
 def expected_grid(op: str, variant, m: int, n: int, batch: int) -> int:
@@ -38,31 +54,32 @@ def only_launch() -> dict:
     return found[0]
 
 
-def pinned(variant, m: int, n: int, k: int) -> Call:
+def pinned(variant, gpu: int, m: int, n: int, k: int) -> Call:
     """A legal call of exactly this variant, with leading dimensions a little longer than needed."""
     types = {"f16": lib.LIBGEMM_F16, "bf16": lib.LIBGEMM_BF16, "f32": lib.LIBGEMM_F32}
     lds = {"lda": (m if variant.trans_a else k) + 8, "ldb": (k if variant.trans_b else n) + 16, "ldd": n + 8}
     sizes = {"m": m, "n": n, "k": k, **lds, "ldc": n + 8}
-    call = Call(variant.op, a_type=types[variant.a_type], d_type=types[variant.d_type], variant=variant.name)
+    call = Call(variant.op, gpu, a_type=types[variant.a_type], d_type=types[variant.d_type], variant=variant.name)
     call.set(trans_a=int(variant.trans_a), trans_b=int(variant.trans_b))
     call.set(precision=("exact", "tf32", "tf32x3", "ieee").index(variant.precision))
     if variant.op == "grouped_gemm":
-        return call.set(**{name: [value] * GROUPS for name, value in sizes.items()})
+        return call.set(**{name: [value] * GROUPS for name, value in sizes.items()}, aligned=variant.align16)
     return call.set(**sizes, **({"batch_stride_b": K * N + 64} if variant.op == "grouped_mm" else {}))
 
 
-@pytest.mark.parametrize("op", OPS)
-@in_stand_in()
-def test_every_variant_launches_with_its_own_shape(op):
+@pytest.mark.parametrize(("gpu", "target", "op"), [*[(0, 90, op) for op in OPS], (1, 80, "grouped_mm")])
+@in_stand_in(SM="90,80")
+def test_every_variant_launches_with_its_own_shape(gpu, target, op):
     """The stand-in refuses a block that the cubin does not require and shared memory nobody opted in to."""
-    own = [v for v in variants() if v.target == 90 and v.op == op and not v.single]  # those: test_capi_fast.py
+    own = [v for v in variants() if (v.target, v.op) == (target, op)]
+    own = [v for v in own if not v.single]  # those: test_capi_fast.py, test_capi_grouped_fast.py
     for m, n, k in ((1032, 264, 72), (8, 8, 8)):
         for v in own:
-            ok(pinned(v, m, n, k).run())
+            ok(pinned(v, gpu, m, n, k).run())
             launch = last_launch()
             assert launch["block"] == [32 * v.warps, 1, 1] and launch["shared"] == v.shared_bytes, v.name
             assert launch["grid"] == [expected_grid(op, v, m, n, 1) * v.ctas, 1, 1], v.name
-            assert launch["kernel"] == op and launch["cluster"] == v.ctas and launch["device"] == 0, v.name
+            assert launch["kernel"] == op and launch["cluster"] == v.ctas and launch["device"] == gpu, v.name
     assert len(launches()) == 2 * len(own) > 0
 
 
@@ -102,7 +119,7 @@ def test_operands_that_are_not_read_get_no_strides():
 
 
 @pytest.mark.parametrize(("form", "kind", "skip"), [(1, "i", 0), (2, "q", 0), (3, "i", 4), (4, "q", 8)])
-@in_stand_in()
+@in_stand_in(SM=80)
 def test_the_ends_pointer_skips_the_leading_zero(form, kind, skip):
     offs = write(at(5), kind, [0] * bool(skip) + [10, 40, M])
     ok(Call("grouped_mm", offs_format=form, offs=offs, bias=at(4), batch_stride_bias=96, batch_stride_b=K * N).run())

@@ -83,13 +83,14 @@ def test_a_driver_without_a_gpu_is_no_driver():
     refused(lib.libgemm_preload(0), "NO_DRIVER", "cuInit", "CUDA_ERROR_NO_DEVICE", "100")
 
 
-@in_stand_in(VERSION=12020)
+@in_stand_in(VERSION=11080, SM="90,100")
 def test_a_driver_too_old_is_told_what_it_needs():
-    floor = next(t for target, t in info()["targets"].items() if target == 90)
-    if floor["min_cuda"] <= 12020:
-        pytest.skip("this library was built for older drivers")
-    refused(Call("gemm").run(), "DRIVER_TOO_OLD", "CUDA 12.2", "CUDA 13.0", floor["min_driver"], "Fake GPU sm_90")
-    refused(lib.libgemm_preload(1), "DRIVER_TOO_OLD", "CUDA 12.2")
+    for device, (target, floor) in enumerate((t, f) for t, f in info()["targets"].items() if t in (90, 100)):
+        major, minor = divmod(floor["min_cuda"], 1000)
+        words = ("CUDA 11.8", f"CUDA {major}.{minor // 10}", floor["min_driver"], f"Fake GPU sm_{target}")
+        refused(lib.libgemm_preload(device), "DRIVER_TOO_OLD", *words)
+        assert ("MIN_DRIVER=525" in text(lib.libgemm_last_error())) == (floor["min_driver"] != "525")
+    refused(Call("gemm").run(), "DRIVER_TOO_OLD", "CUDA 11.8", "update the driver")
     assert launches() == []
 
 

@@ -16,6 +16,7 @@ from aot import compile as aot_compile
 from aot import params
 from aot.compile import compile_variant, source_closure
 from aot.elf import CubinError, read_cubin
+from aot.manifest import driver_floor
 from aot.params import CompileError, expected_params
 from kernels.spec import Config
 from kernels.variants import variants
@@ -86,10 +87,16 @@ def test_another_folder_home_and_hash_seed_give_the_same_bytes(artifact, tmp_pat
     assert done.stdout.strip() == artifact.sha256, done.stderr
 
 
-def test_older_targets_and_older_drivers_get_the_older_toolkit():
-    assert compile_variant(small(row(target=80))).toolkit[0] == 12
-    assert compile_variant(small(row()), min_driver=525).toolkit[0] == 12
-    assert compile_variant(small(row())).toolkit[0] == 13
+@pytest.mark.parametrize(
+    ("target", "min_driver", "toolkit"), [(80, None, 12), (90, 580, 13), (100, None, 13), (100, 525, 12)]
+)
+def test_targets_have_their_assembler_unless_a_driver_is_asked_for(target, min_driver, toolkit):
+    assert compile_variant(small(row(target=target)), min_driver).toolkit[0] == toolkit
+
+
+def test_hopper_has_by_default_what_older_drivers_load(artifact):
+    assert artifact.toolkit[0] == 12
+    assert driver_floor([artifact]) == (12000, "525")
 
 
 def test_a_launcher_that_would_pass_alpha_as_double_fails_the_compilation(monkeypatch):
@@ -115,6 +122,15 @@ def test_a_kernel_that_needs_scratch_memory_is_refused(artifact, field):
     metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm", field: 128}
     with pytest.raises(CompileError, match=f"needs {field} = 128"):
         aot_compile.make_artifact(small(row()), metadata, artifact.cubin, "")
+
+
+def test_a_kernel_whose_caller_gives_memory_may_need_scratch_memory(artifact):
+    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm"}
+    scratch = {"global_scratch_size": 384, "global_scratch_align": 128}
+    variant = dataclasses.replace(small(row()), guard=("align16", "workspace"))
+    made = aot_compile.make_artifact(variant, metadata | scratch, artifact.cubin, "")
+    assert (made.scratch_bytes, made.scratch_align) == (384, 128)
+    assert (artifact.scratch_bytes, artifact.scratch_align) == (0, 1)
 
 
 def test_metadata_and_cubin_must_agree(artifact):
@@ -155,7 +171,7 @@ def blackwell(target: int, kernel: str):
 def test_a_descriptor_kernel_reads_the_maps_alone(kernel):
     """Nobody fills in the sizes and strides that Triton passes beside each map."""
     variant = blackwell(100, kernel)
-    with aot_compile.offline(variant, 580) as (target, record, _):
+    with aot_compile.offline(variant) as (target, record, _):
         aot_compile.run_compile(variant, target)
         ptx = next(Path(p) for name, p in record["metadata_group"].items() if name.endswith(".ptx")).read_text()
     names = [name for name, _ in expected_params(variant)]

@@ -5,14 +5,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # its own threads only wait for one another beside those of other tests
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.gpu import cases, edge, edge_errors, guarded, reference, standin  # noqa: E402
+from tests.gpu import cases, cases_groups, edge, edge_cuda, edge_errors, guarded, reference, standin  # noqa: E402
 
 CPU = torch.device("cpu")
 LARGEST = 150
@@ -23,6 +25,7 @@ NAMED = {
     "accept anything": edge_errors.errors,
     "vary": edge.repeatable,
     "trust ends": edge.lying_ends,
+    "K of the next group": edge.variants,
 }
 
 
@@ -39,10 +42,20 @@ def test_honest_library_passes():
     assert [x for problems in random_problems(context(), 60) for x in problems] == []
 
 
-@pytest.mark.parametrize("check", [edge.seeds, edge.variants, edge.specials, edge.empty, edge.lying_ends])
+HONEST = (edge.seeds, edge.variants, edge.specials, edge.empty, edge.lying_ends, edge.lying_ends_of_groups)
+
+
+@pytest.mark.parametrize("check", HONEST)
 def test_honest_library_passes_named(check):
     results = list(check(context()))
     assert results and [x for problems in results for x in problems] == []
+
+
+@pytest.mark.parametrize("name", edge_cuda.FAR_GROUPS)
+def test_groups_far_apart_are_told_from_one_another(name):
+    """The check itself, at a distance that this machine's memory holds."""
+    assert edge_cuda.large_groups(context(), name, 2000) == []
+    assert edge_cuda.large_groups(context("drop last column"), name, 2000) != []
 
 
 def test_honest_library_refuses_bad_calls():
@@ -55,6 +68,13 @@ def test_fault_is_noticed(fault):
     results = named(context(fault)) if named else random_problems(context(fault), 200)
     noticed = next((x for problems in results for x in problems), None)
     assert noticed, f"nothing noticed: {fault}"
+
+
+def test_parts_have_each_variant_once():
+    whole = edge.chosen(context())
+    parts = [edge.chosen(edge.Context(standin.StandIn(), CPU, True, part, 3)) for part in (1, 2, 3)]
+    assert min(map(len, parts)) > 0
+    assert sorted(v.name for part in parts for v in part) == sorted(v.name for v in whole)
 
 
 def test_case_repr_repeats_the_case():
@@ -70,9 +90,46 @@ def test_random_cases_reach_every_kind():
     assert len(kinds) == len(cases.ENTRIES) * len(cases.TYPES)
     for field, values in (("c", 4), ("bias", 3), ("activation", 4), ("values", 4), ("spread", 6)):
         assert len({getattr(c, field) for c in seen}) == values, field
+    cut = {(c.ragged, c.zero, c.tail > 0, c.wide) for c in seen if c.entry == "grouped_mm"}
+    assert len(cut) == 3 * 2 * 2 * 2 + 2 * 2  # a batch has no tail
     assert {(c.trans_a, c.trans_b) for c in seen} == set(itertools.product((False, True), repeat=2))
     assert {0, 1} <= {c.m for c in seen} & {c.n for c in seen} & {c.k for c in seen}
     assert max(c.groups for c in seen) >= 2000 and max(c.m for c in seen) > 2000
+
+
+def reaches_whole_matrices(c: cases.Case) -> bool:
+    """Whether the C side would hand a case to a row that sees all groups as one matrix, were it of 16-bit inputs."""
+    even = c.pads == cases.aligned_pads(c, [pad // 8 * 8 for pad in c.pads]) and not any(c.leads)
+    whole_k = c.ragged != "m" or c.trans_b or c.groups == 1 or c.k % 64 == 0
+    read = c.k > 0 and c.alpha != 0 and c.packed and c.groups > 0 and "b" not in c.shared
+    strided = {"m": not c.trans_a, "n": False, "k": c.trans_a and not c.trans_b, "none": True}[c.ragged]
+    return strided and even and whole_k and read and c.n % 8 == 0
+
+
+def test_random_cases_reach_the_rows_for_whole_matrices():
+    seen = [c for c in map(cases.random_case, range(2000)) if reaches_whole_matrices(c)]
+    kinds = {(c.ragged, c.trans_a, c.trans_b) for c in seen}
+    batches = itertools.product(("none",), (False, True), (False, True))
+    assert kinds == {("m", False, False), ("m", False, True), ("k", True, False), *batches}
+    tiles = [sum(-(-m // 128) * -(-n // 128) for m, n, _ in c.group_sizes()) for c in seen]
+    assert len(seen) > 60 and sum(count > 8 for count in tiles) > 20 and max(tiles) > 132
+
+
+@pytest.mark.parametrize(("kind", "layout"), [
+    *itertools.product(["_descriptor_linear_rows"], [(False, False), (False, True)]),
+    *itertools.product(["_descriptor_equal_linear"], itertools.product((False, True), repeat=2)),
+])  # fmt: skip
+def test_problems_of_a_row_for_whole_matrices_reach_it(kind, layout):
+    a, b = layout
+    cuts_k = "_equal" in kind and layout == (True, False)
+    v = SimpleNamespace(name=kind, op="grouped_mm", a_type="bf16", d_type="bf16", precision="exact", linear=1)
+    found = list(cases_groups.group_cases(SimpleNamespace(**vars(v), trans_a=a, trans_b=b, single=1, target=90)))
+    assert len(found) > 25 and [c for c in found if not reaches_whole_matrices(c)] == []
+    assert {c.ragged for c in found} == ({"m"} if "_rows" in kind else {"k", "none"} if cuts_k else {"none"})
+    assert {c.c for c in found} == {"none", "separate", "in_place", "out"} and max(c.groups for c in found) == 300
+    for field, values in (("values", 3), ("bias", 3), ("wide", 1 + (cuts_k or "_rows" in kind)),
+                          ("zero", 1 + ("_rows" in kind))):  # fmt: skip
+        assert len({getattr(c, field) for c in found}) == values, field
 
 
 def test_bound_holds_for_float32_and_not_for_half_of_it():
@@ -121,3 +178,16 @@ def test_runner_reports(tmp_path):
     assert status == 1 and found["failed"] and found["problems"]
     status, found = runner(tmp_path, "--random", "0")
     assert status == 1 and found["passed"] == 0
+
+
+def test_runner_does_a_part_and_names_what_it_runs(tmp_path):
+    command = [sys.executable, str(ROOT / "tests" / "gpu" / "run.py"), "--stand-in", "--out", str(tmp_path), "--only"]
+    done = subprocess.run([*command, "once", "--part", "2/3"], capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "build stand-in on stand-in, sm_0: once, part 2/3"
+    assert (
+        sum(line.startswith("now ") for line in lines)
+        == json.loads((tmp_path / "gpu_stand-in.json").read_text())["passed"]
+    )
+    for words in (["once", "--part", "4/3"], ["seeds", "--part", "1/2"]):
+        assert subprocess.run([*command, *words], capture_output=True).returncode == 2

@@ -4,53 +4,22 @@ Bounds and guard bands are the GPU suite's: see tests/gpu/reference.py for the f
 """
 
 import dataclasses
-import importlib.util
 import itertools
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from numerics import ENTRY, EPILOGUE, EVEN, HALF, ODD, ROWS, TABLE, job, names, results
 
 from kernels.spec import OPS
-from kernels.variants import KERNELS, variants
-from tests.gpu.cases import ACTIVATIONS, TYPES, Case, random_case
+from tests.gpu.cases import ACTIVATIONS, TYPES, random_case
 
-if any(importlib.util.find_spec(name) is None for name in ("numpy", "torch", "triton")):
-    pytest.skip("needs numpy, torch and triton", allow_module_level=True)
-
-ROOT = Path(__file__).resolve().parents[1]
-ENTRY = {"gemm": "gemm", "grouped_mm": "grouped_mm", "grouped_gemm": "grouped_gemm_tables"}
-# One row for each kernel, problem and guard: the tile sizes, which the targets differ in, are made small for speed.
-# Gluon kernels have no interpreter: the GPU suite runs them, and tests/test_compile.py their compilation. What copies
-# operands ahead of a product is tested in tests/test_align.py.
-TABLE = [row for row in variants() if row.problem.op in OPS and "_sm90." not in row.kernel]
-ROWS = {(row.kernel, row.problem, row.guard): row for row in reversed(TABLE)}
-BY_NAME = {(kernel, p.op, p.a, p.d, p.precision, p.layout, guard): row for (kernel, p, guard), row in ROWS.items()}
-HALF = ("bf16", "bf16", "exact")
-ODD = {"m": 67, "n": 41, "k": 37, "pads": (1, 3, 0, 5), "leads": (1, 2, 3, 5)}
-EVEN = {"m": 72, "n": 56, "k": 40, "pads": (8, 0, 16, 8)}
-EPILOGUE = {"alpha": 0.75, "beta": -0.5, "c": "separate", "bias": "each"}
+STEPS = {"m": 72, "n": 72, "k": 48, "spread": "steps"}  # of groups, in each of which every size is a multiple of 8
 FAR = [0.0, -0.0, 1e-3, -1e-3, 0.7, -0.7, 4.0, -5.5, 11.0, -20.0, -100.0, 100.0, 3e4, -3e4]
 
 
-def job(name: str, op: str, types=HALF, layout: str = "nn", guard=(), kernel="", extra=None, **fields) -> dict:
-    """What tests/interpret.py runs: a case, the table's row for it, and what a case cannot say (`extra`)."""
-    row = BY_NAME[(kernel or KERNELS[op], op, *types, layout, guard)]
-    # The interpreter multiplies float32 in full, so the tightest bound holds for every way to multiply it.
-    precision = "ieee" if types[0] == "f32" else "exact"
-    words = {"entry": ENTRY[op], "a_type": types[0], "d_type": types[1], "precision": precision}
-    words |= {"trans_a": layout[0] == "t", "trans_b": layout[1] == "t", "groups": 0 if op == "gemm" else 3}
-    case = Case(**{**words, **fields})
-    return {"id": f"{op}-{name}", "row": row.name, "case": dataclasses.asdict(case), **(extra or {})}
-
-
-def sizes_for(guard, layout: str) -> dict:
+def sizes_for(guard, layout: str, op: str = "gemm") -> dict:
     """Extents of no tile's multiple, and leading dimensions such as the guard asks."""
     if "align16" in guard:
-        return EVEN
+        return {**EVEN, **STEPS} if op == "grouped_gemm" else EVEN
     if "descriptor" not in guard:
         return ODD
     m, n, k = (ODD[x] for x in "mnk")
@@ -61,7 +30,7 @@ def sizes_for(guard, layout: str) -> dict:
 def table_jobs():
     """Each row, with partial tiles, gaps, C and bias, and every activation in turn."""
     for i, ((kernel, p, guard), row) in enumerate(sorted(ROWS.items(), key=lambda item: item[1].name)):
-        fields = {**sizes_for(guard, p.layout), **EPILOGUE, "spread": "uniform", "vary": "mnk0", "seed": i}
+        fields = {**EPILOGUE, "spread": "uniform", "vary": "mnk0", "seed": i, **sizes_for(guard, p.layout, p.op)}
         fields["activation"] = None if "linear" in guard else ACTIVATIONS[i // 3 % 4]
         types = (p.a, p.d, p.precision)
         name = "-".join((*types, p.layout, *guard)) + kernel.split(".")[1].removeprefix(p.op)
@@ -173,7 +142,7 @@ def pointer_jobs():
 
 
 def random_jobs():
-    for seed in range(40):
+    for seed in range(60):
         case = random_case(seed, 70)
         layout = "nt"[case.trans_a] + "nt"[case.trans_b]
         fields = dataclasses.asdict(case) | {"fresh": False, "entry": ENTRY[case.op]}
@@ -189,6 +158,7 @@ def fault_jobs():
     wrong = {"guard": ("descriptor",), "kernel": "gemm_descriptor.gemm_pipelined", **sizes_for(("descriptor",), "nn")}
     yield job("fault-box", "gemm", extra={"changed": {"BLOCK_K": 32}}, **wrong)
     yield job("fault-activation", "grouped_mm", extra={"changed": {"ACTIVATE": 0}}, **ODD, activation="silu")
+    yield job("fault-groups-of-8", "grouped_gemm", extra={"changed": {"ALIGN": 8}}, **ODD)
     yield job("fault-groups", "grouped_gemm", extra={"changed": {"TRANS_A": 1}}, **ODD)
     yield job("fault-ends", "grouped_mm", extra={"ends": [60, 134, 201], "harmless": True}, **ODD)
 
@@ -200,32 +170,9 @@ GOOD.append({"id": "tile-order", "shapes": list(itertools.product(SIDES, SIDES, 
 FAULTS = list(fault_jobs())
 
 
-def interpret(jobs) -> dict:
-    """What is wrong with each job, by id. A job that ends the process is named, and the rest run without it."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "tests" / "interpret.py")]
-    results = {}
-    while jobs:
-        # The limit is for a kernel that never ends, as a scan of its groups may when broken.
-        done = subprocess.run(
-            command, input=json.dumps(jobs), capture_output=True, text=True, env=environment, check=False, timeout=900
-        )
-        results |= dict(json.loads(line) for line in done.stdout.splitlines())
-        jobs = [x for x in jobs if x["id"] not in results]
-        if jobs:
-            results[jobs.pop(0)["id"]] = [f"the interpreter ended with {done.returncode}: {done.stderr[-2000:]}"]
-    return results
-
-
 @pytest.fixture(scope="module")
 def found(request) -> dict:
-    """Results of the chosen jobs. All run in one process, as importing torch and Triton takes long."""
-    chosen = {item.name for item in request.session.items if item.path == request.path}
-    return interpret([x for x in (*GOOD, *FAULTS) if any(f"[{x['id']}]" in name for name in chosen)])
-
-
-def names(jobs) -> list[str]:
-    return [x["id"] for x in jobs]
+    return results(request, GOOD + FAULTS)
 
 
 def test_ids_are_unique():

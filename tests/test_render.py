@@ -53,6 +53,12 @@ def test_a_misspelt_attribute_in_a_template_raises(tmp_path):
         rendered(templates=tmp_path / "templates")
 
 
+def test_a_kernel_that_needs_scratch_memory_is_not_given_a_launcher():
+    variant, artifact = sample_rows()[0]
+    with pytest.raises(RenderError, match=f"no launcher provides the global scratch memory of {variant.name}"):
+        rendered([(variant, dataclasses.replace(artifact, scratch_bytes=128))])
+
+
 def test_two_artifacts_of_one_kernel_must_take_the_same_parameters():
     rows = sample_rows()
     variant, artifact = rows[0]

@@ -2,19 +2,10 @@
 
 import libgemm
 import pytest
-from arrays import KINDS, MAKERS, VERSIONED, DLPackArray, InterfaceArray, VersionedArray
-from calls import at, current, launches, log, new_stream, values, write
+from arrays import KINDS, DLPackArray, InterfaceArray, VersionedArray
+from calls import at, current, launches, log, new_stream, values
+from runtime_arrays import array, general
 from stand_in import in_stand_in
-
-
-def array(place: int, *shape: int, kind=VERSIONED, **facts):
-    return MAKERS[kind](at(place), shape, **facts)
-
-
-def general(op: str, layout: str) -> str:
-    """Name of the variant that takes any alignment, for f16 and one layout: a call is refused if it asks another."""
-    found = [v for v in libgemm.variants() if (v.target, v.op, v.a_type, v.d_type) == (90, op, "f16", "f16")]
-    return next(v.name for v in found if not v.align16 and "nt"[v.trans_a] + "nt"[v.trans_b] == layout)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -128,34 +119,6 @@ def test_the_stream_reaches_the_launch_and_the_producers():
     a = array(0, 4, 6)
     libgemm.gemm(a, array(1, 6, 8), out=array(3, 4, 8))
     assert launches()[-1]["stream"] == "0x0" and set(a.streams) == {1}  # DLPack's name of the default stream
-
-
-@in_stand_in()
-def test_packed_rows_with_ends_and_with_offsets():
-    write(at(5), "i", [0, 2, 2, 8])
-    write(at(6), "q", [0, 2, 2, 8])
-    a, b, out = array(0, 8, 6), array(1, 3, 6, 16), array(3, 8, 16)
-    bias = array(4, 3, 16)
-    libgemm.grouped_mm(a, b, DLPackArray(at(5) + 4, (3,), "i32"), out=out, bias=bias)
-    libgemm.grouped_mm(a, b, InterfaceArray(at(6) + 8, (3,), "i64"), out=out)
-    libgemm.grouped_gemm_jagged(a, b, VersionedArray(at(5), (4,), "i32"), out=out)
-    libgemm.grouped_gemm_jagged(a, b, InterfaceArray(at(6), (4,), "i64"), out=out)
-    found = [values(launch) for launch in launches()]
-    assert [x["offs_ptr"] for x in found] == [at(5) + 4, at(6) + 8] * 2
-    assert [(x["offs_wide"], x["groups"], x["batch_stride_b"]) for x in found] == [(0, 3, 96), (1, 3, 96)] * 2
-    assert (found[0]["bias_ptr"], found[0]["batch_stride_bias"], found[1]["bias_ptr"]) == (at(4), 16, 0)
-
-
-@in_stand_in()
-def test_a_transposed_b_of_each_group_and_one_shared_by_all():
-    offsets = write(at(5), "i", [0, 2, 2, 8])
-    b = array(1, 3, 6, 16, strides=(96, 1, 6))
-    libgemm.grouped_mm(array(0, 8, 6), b, DLPackArray(offsets + 4, (3,), "i32"), out=array(3, 8, 16),
-                       variant=general("grouped_mm", "nt"))  # fmt: skip
-    libgemm.grouped_gemm_jagged(array(0, 8, 6), array(1, 6, 16), DLPackArray(offsets, (4,), "i32"), out=array(3, 8, 16))
-    grouped, dense = launches()
-    assert (grouped["kernel"], dense["kernel"]) == ("grouped_mm", "gemm")
-    assert values(grouped)["ldb"] == 6 and values(dense)["M"] == 8
 
 
 @in_stand_in()

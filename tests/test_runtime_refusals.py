@@ -106,8 +106,35 @@ WORDS = {
         lambda: gemm(f16(0, 2, 4, 6), out=f16(3, 2, 4, 8), bias=f16(4, 3, 8)), ("bias has shape (3, 8)", "(2, 8)")),
 }  # fmt: skip
 GROUPED = {
-    "b of rank 2": (lambda: mm(b=f16(1, 6, 8)), ("b has 2 dimensions", "grouped_gemm_jagged")),
-    "a of rank 3": (lambda: mm(f16(0, 2, 4, 6)), ("a has shape (2, 4, 6)", "2 dimensions")),
+    "no ends": (
+        lambda: libgemm.grouped_mm(f16(0, 8, 6), f16(1, 3, 6, 8), out=f16(3, 8, 8)),
+        ("offs is None", "a of shape (8, 6)", "b of shape (3, 6, 8)", "unless both are 3-D")),
+    "ends of a batch": (
+        lambda: mm(f16(0, 3, 8, 6)), ("offs is given", "a of shape (3, 8, 6)", "b of shape (3, 6, 8)", "leave it out")),
+    "out of cut K": (lambda: mm(b=f16(1, 6, 8)), ("out has shape (8, 8)", "(3, 8, 8) is needed")),
+    "out of cut columns": (lambda: mm(f16(0, 3, 8, 6), f16(1, 6, 8), out=f16(3, 3, 8, 8)), ("(8, 8) is needed",)),
+    "groups of columns": (
+        lambda: mm(f16(0, 2, 8, 6), f16(1, 6, 8)), ("offs speaks of 3 groups", "a has shape (2, 8, 6)")),
+    "groups of a batch": (
+        lambda: libgemm.grouped_mm(f16(0, 2, 8, 6), f16(1, 3, 6, 8), out=f16(3, 2, 8, 8)),
+        ("a has 2 matrices", "b has shape (3, 6, 8)")),
+    "K of a batch": (
+        lambda: libgemm.grouped_mm(f16(0, 3, 8, 5), f16(1, 3, 6, 8), out=f16(3, 3, 8, 8)),
+        ("(3, 8, 5)", "(3, 6, 8)", "must equal")),
+    "c of cut K": (
+        lambda: mm(b=f16(1, 6, 8), c=f16(2, 8, 8), beta=1.0, out=f16(3, 3, 8, 8)),
+        ("c has shape (8, 8)", "(3, 8, 8) is needed")),
+    "overlapping groups": (
+        lambda: mm(b=f16(1, 6, 8), out=f16(3, 3, 8, 8, strides=(0, 8, 1))), ("batch_stride_d = 0", "overlap")),
+    "strides of a group": (
+        lambda: mm(f16(0, 3, 8, 6, strides=(96, 12, 2)), f16(1, 6, 8)), ("a has shape (3, 8, 6)", "must be 1")),
+    "a of rank 1": (lambda: mm(f16(0, 6)), ("a has shape (6,)", "2 or 3 dimensions")),
+    "b of rank 4": (lambda: mm(b=f16(1, 1, 1, 6, 8)), ("b has shape (1, 1, 6, 8)", "2 or 3 dimensions")),
+    "tail": (lambda: mm(tail="clear"), ("tail = 'clear'", "'leave', 'zero'")),
+    "tail's type": (lambda: mm(tail=True), ("tail = True", "'leave', 'zero'")),
+    "jagged a of rank 3": (
+        lambda: libgemm.grouped_gemm_jagged(f16(0, 3, 8, 6), f16(1, 3, 6, 8), VersionedArray(at(5), (4,), "i32")),
+        ("a has shape (3, 8, 6)", "2 dimensions")),
     "ends of floats": (lambda: mm(offs=VersionedArray(at(5), (3,), "f32")), ("offs is f32", "int32 or int64")),
     "ends of int16": (lambda: mm(offs=VersionedArray(at(5), (3,), "i16")), ("offs has DLPack type",)),
     "ends of rank 2": (lambda: mm(offs=VersionedArray(at(5), (3, 1), "i32")), ("offs is i32 of shape (3, 1)",)),

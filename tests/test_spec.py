@@ -5,7 +5,8 @@ from itertools import product
 
 import pytest
 
-from kernels.spec import DEFAULT_TARGETS, LAYOUTS, OPS, TARGETS, Config, Problem, SpecError, Variant
+from kernels.hopper_grouped import PINGPONG, SWAP, grouped_rows
+from kernels.spec import DEFAULT_TARGETS, DTYPES, LAYOUTS, OPS, TARGETS, Config, Problem, SpecError, Variant
 from kernels.variants import TYPES_16BIT, TYPES_F32, variants
 
 GOOD = Variant(
@@ -85,3 +86,67 @@ def test_the_good_row_passes_and_its_constants_follow_the_row():
     assert all(isinstance(value, int) and not isinstance(value, bool) for value in constants.values())
     assert GOOD.argument_type("a_ptr") == "*bf16"
     assert GOOD.argument_type("lda") == "i64"
+
+
+PACKED = [Problem("grouped_mm", *types, layout) for types, layout in product(TYPES_16BIT + TYPES_F32, LAYOUTS)]
+GROUPED = [row for problem in PACKED for row in grouped_rows(problem)]
+
+
+def shared_bytes(row: Variant) -> int:
+    """Of the ring, and of a buffer for what leaves at each of the two that multiply."""
+
+    def size(name: str) -> int:
+        element, rows, cols = row.box(name)
+        return rows * cols * DTYPES[element][1]
+
+    return row.config.stages * (row.config.a_boxes * size("a_desc") + size("b_desc")) + 2 * size("d_desc")
+
+
+def test_rows_for_whole_matrices_are_legal_each_once_and_fit():
+    for row in GROUPED:
+        row.check()
+        limit = TARGETS[90].shared_bytes - 1024  # barriers and the queue
+        each = shared_bytes(row) - shared_bytes(changed(row, "config", stages=row.config.stages - 1))
+        assert shared_bytes(row) <= limit, row.name
+        assert row.config.stages == 8 or shared_bytes(row) + each > limit - 2048, f"{row.name} has room for a stage"
+        assert row.config.stages >= 5, row.name
+        assert row.config.block_k * DTYPES[row.problem.a][1] == 128, row.name  # a row of a swizzled buffer
+    assert len({row.name for row in GROUPED}) == len(GROUPED) > 40
+
+
+def test_each_problem_of_packed_groups_has_the_rows_it_may_have():
+    for problem in PACKED:
+        own = list(grouped_rows(problem))
+        if problem.a == "f32" and (problem.precision, problem.layout) != ("tf32", "nt"):
+            assert own == []  # tensor cores take float32 where K is contiguous
+            continue
+        guards = [set(row.guard) - {"linear"} for row in own]
+        assert (guards.count({"descriptor", "rows"}) >= 1) == (problem.layout[0] == "n")
+        assert guards.count({"descriptor", "equal"}) >= 1
+        assert len(own) == guards.count({"descriptor", "rows"}) + guards.count({"descriptor", "equal"})
+        for row in own:
+            swapped = "rows" in row.guard and problem.a != "f32" and problem.layout[0] == "n"
+            assert row.kernel == (SWAP if swapped else PINGPONG)
+            assert "linear" in row.guard or swapped  # one kernel has room for activations
+            assert row.constexprs()["EQUAL"] == ("equal" in row.guard)
+
+
+def test_boxes_of_a_swapped_tile_are_runs_of_rows():
+    """A's in as many as it comes in, D's and C's in as many as it leaves in; a stored transpose turns a box."""
+    for row in GROUPED:
+        c, parts = row.config, row.config.parts
+        out = (c.block_m // parts, c.block_n) if row.kernel == SWAP else (c.block_m, c.block_n // parts)
+        assert row.box("c_desc") == row.box("d_desc") == (row.problem.d, *out), row.name
+        a, b = (c.block_m // c.a_boxes, c.block_k), (c.block_k, c.block_n)
+        turned = [size[::-1] if x == "t" else size for x, size in zip(row.problem.layout, (a, b), strict=True)]
+        assert [row.box(name)[1:] for name in ("a_desc", "b_desc")] == turned, row.name
+        assert c.a_boxes == (4 if row.kernel == SWAP else 1)
+        assert max(row.box(name)[1] for name in ("a_desc", "b_desc", "d_desc")) <= 256
+    few = changed(GROUPED[0], "config", a_boxes=3)
+    with pytest.raises(SpecError, match="a_boxes = 3: allowed is a divisor of block_m"):
+        few.check()
+
+
+def test_a_pointer_that_a_guard_aligns_is_told_to_the_compiler():
+    assert all(row.divisible("d_ptr") and not row.divisible("bias_ptr") for row in GROUPED)
+    assert not changed(GOOD, "", guard=()).divisible("d_ptr")

@@ -1,4 +1,4 @@
-/* args.c: what the three operations' argument structs share: their size prefix and leading dimensions. */
+/* args.c: what the three operations' argument structs share: their size prefix, leading dimensions, where D lies. */
 #include <string.h>
 
 #include "internal.h"
@@ -28,4 +28,20 @@ libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char
   if (ld >= length) return LIBGEMM_OK;
   return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: at least %s = %lld is needed", name, (long long)ld, what,
               (long long)length);
+}
+
+__extension__ typedef __int128 wide; /* strides and counts are the caller's: 64 bits may not hold their product */
+
+libgemm_status check_output(const struct output *o) {
+  bool unequal = o->ldc != o->ldd || (o->count > 1 && o->batch_stride_c != o->batch_stride_d);
+  if (o->reads_c && o->c == o->d && unequal)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "c == d with ldc = %lld, ldd = %lld: C and D in one place need equal strides",
+                (long long)o->ldc, (long long)o->ldd);
+  wide extent = (wide)(o->m - 1) * o->ldd + o->n,
+       stride = o->batch_stride_d < 0 ? -(wide)o->batch_stride_d : o->batch_stride_d;
+  bool interleaved = stride >= o->n && o->ldd >= stride * (o->count - 1) + o->n;
+  if (o->count > 1 && stride < extent && !interleaved)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "batch_stride_d = %lld: the D matrices overlap, each spans %lld elements",
+                (long long)o->batch_stride_d, (long long)(extent > INT64_MAX ? INT64_MAX : extent));
+  return LIBGEMM_OK;
 }

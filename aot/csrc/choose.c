@@ -51,8 +51,7 @@ libgemm_status check_problem(const struct problem *p) {
   return LIBGEMM_OK;
 }
 
-/* The rows that compute this problem at all. */
-static void bucket_of(const struct problem *p, const struct target *target, int *first, int *end) {
+void bucket_of(const struct problem *p, const struct target *target, int *first, int *end) {
   int types = type_index[p->a_type][p->d_type][p->precision];
   int bucket = ((int)p->op * type_count + types) * LAYOUT_COUNT + p->trans_a * 2 + p->trans_b;
   *first = target->buckets[bucket];
@@ -89,19 +88,31 @@ static const struct {
     {GUARD_DESCRIPTOR,
      "A, B, C and D with 16-byte aligned pointers, leading dimensions and rows of D, k > 0, alpha != 0, batch = 1"},
     {GUARD_DESCRIPTOR_AB, "A and B with 16-byte aligned pointers and leading dimensions, k > 0, alpha != 0, batch = 1"},
+    {GUARD_ROWS,
+     "ends that cut the rows of an A that is not transposed; a B whose groups stand whole rows apart, and with a "
+     "row-major one K in steps of 128 bytes"},
+    {GUARD_EQUAL, "ends that cut K of a transposed A and a row-major B, or none; groups that stand whole rows apart"},
     {GUARD_LINEAR, "no activation"},
     {GUARD_CLUSTER, "fewer tiles than half the multiprocessors, and two steps in K or more to share"},
     {GUARD_WORKSPACE, "fewer tiles than half the multiprocessors, and the workspace of libgemm_gemm_workspace"},
 };
+
+/* The words for the first of these guard bits; NULL for none that has some. */
+static const char *demand_of(const struct problem *p, unsigned missing) {
+  if (p->op == OP_GROUPED_GEMM && missing & GUARD_ALIGN16)
+    return "16-byte aligned pointers, leading dimensions and extents in every group (device tables: aligned = 1)";
+  for (size_t i = 0; i < sizeof demands / sizeof *demands; i++)
+    if (missing & demands[i].guard) return demands[i].words;
+  return NULL;
+}
 
 static libgemm_status pinned(const struct problem *p, const struct target *target, const struct row **out) {
   int first, end;
   bucket_of(p, target, &first, &end);
   for (int i = first; i < end; i++) {
     if (strcmp(rows[i].name, p->variant) != 0) continue;
-    for (size_t j = 0; j < sizeof demands / sizeof *demands; j++)
-      if (refused(&rows[i], p) & demands[j].guard)
-        return fail(LIBGEMM_UNSUPPORTED, "variant %s needs %s", p->variant, demands[j].words);
+    const char *words = demand_of(p, refused(&rows[i], p));
+    if (words) return fail(LIBGEMM_UNSUPPORTED, "variant %s needs %s", p->variant, words);
     *out = &rows[i];
     return LIBGEMM_OK;
   }
@@ -111,9 +122,8 @@ static libgemm_status pinned(const struct problem *p, const struct target *targe
               p->trans_b, target->target);
 }
 
-/* Among rows whose every guard bit is in `ignored` or met: the one of least time, or NULL. Rows that are far behind by
- * the rates alone are not looked at closer. */
-static const struct row *fastest(const struct problem *p, int first, int end, unsigned ignored, float *us) {
+/* Rows that are far behind by the rates alone are not looked at closer. */
+const struct row *fastest(const struct problem *p, int first, int end, unsigned ignored, float *us) {
   enum { MOST_ROWS = 64 }; /* in a bucket: aot/render.py refuses more */
   static const float far_behind = 1.5f;
   struct estimate estimates[MOST_ROWS];
@@ -150,50 +160,6 @@ static const struct row *known_winner(const struct problem *p, const struct targ
   return NULL;
 }
 
-struct copies copies_of(const struct problem *p) {
-  const uint64_t most = (uint64_t)1 << 61; /* no memory is larger, and two of them can be added */
-  int64_t bytes = p->a_type == LIBGEMM_F32 ? 4 : 2, step = 128 / bytes; /* rows of a copy begin on 128 bytes */
-  struct copies c = {.rows = {p->trans_a ? p->k : p->m, p->trans_b ? p->n : p->k},
-                     .cols = {p->trans_a ? p->m : p->k, p->trans_b ? p->k : p->n}};
-  const unsigned odd[] = {MEMORY_A_ODD, MEMORY_B_ODD};
-  if (p->a_type == LIBGEMM_F32) c.turn[0] = p->trans_a, c.turn[1] = !p->trans_b; /* tf32 wants K to come last */
-  for (int i = 0; i < 2; i++) {
-    if (!(p->met & odd[i]) && !c.turn[i]) c.rows[i] = 0;
-    c.ld[i] = ceil_div(c.turn[i] ? c.rows[i] : c.cols[i], step) * step;
-    uint64_t elements = (uint64_t)(c.turn[i] ? c.cols[i] : c.rows[i]) * (uint64_t)c.ld[i];
-    c.bytes[i] = elements < most / (uint64_t)bytes ? elements * (uint64_t)bytes : most;
-  }
-  return c;
-}
-
-/* The best row behind a copier, if that is faster than `us` and the workspace holds the copies: then *p is what that
- * row sees. */
-static void aligned_first(struct problem *p, const struct target *target, float us, const struct row **out) {
-  struct problem copy = {.op = OP_ALIGN, .a_type = LIBGEMM_BF16, .d_type = LIBGEMM_BF16};
-  int first, end, copier;
-  if (p->a_type == LIBGEMM_F32)
-    copy = (struct problem){.op = OP_ALIGN, .a_type = LIBGEMM_F32, .d_type = LIBGEMM_F32, .precision = LIBGEMM_TF32};
-  bucket_of(&copy, target, &copier, &end);
-  if (!(p->met & MEMORY_READ) || copier == end || (p->a_type == LIBGEMM_F32 && p->precision != LIBGEMM_TF32)) return;
-  struct copies copies = copies_of(p);
-  uint64_t bytes = copies.bytes[0] + copies.bytes[1];
-  if (bytes == 0 || bytes > p->workspace_bytes) return;
-  struct problem seen = *p;
-  seen.met |= GUARD_DESCRIPTOR_AB | (p->met & MEMORY_CD_EVEN ? GUARD_DESCRIPTOR : 0);
-  if (copies.rows[0]) seen.a_stride = 3, seen.trans_a ^= copies.turn[0];
-  if (copies.rows[1]) seen.b_stride = 3, seen.trans_b ^= copies.turn[1];
-  seen.workspace_bytes -= bytes;
-  seen.copier = &rows[copier];
-  float seen_us = 0;
-  bucket_of(&seen, target, &first, &end);
-  const struct row *row = fastest(&seen, first, end, 0, &seen_us);
-  float copy_us = 3 + (float)bytes * 2 / machine.memory * 1e-3f; /* a launch, and each byte read and written */
-  if (!row || !(row->guard & (GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB)) || seen_us + copy_us >= us) return;
-  *p = seen;
-  p->copy_us = copy_us;
-  *out = row;
-}
-
 libgemm_status choose(struct problem *p, const struct target *target, int multiprocessors, const struct row **out) {
   int first, end;
   float us;
@@ -216,12 +182,8 @@ static void describe_better(const struct problem *p, int first, int end, float u
   float better_us;
   const struct row *better = fastest(p, first, end, memory, &better_us);
   if (!better || better_us >= us) return;
-  unsigned missing = refused(better, p);
-  for (size_t i = 0; i < sizeof demands / sizeof *demands; i++)
-    if (missing & demands[i].guard) {
-      snprintf(to, bytes, "; %.4g us with %s", (double)better_us, demands[i].words);
-      return;
-    }
+  const char *words = demand_of(p, refused(better, p));
+  if (words) snprintf(to, bytes, "; %.4g us with %s", (double)better_us, words);
 }
 
 libgemm_status describe(const struct problem *p, const struct target *target, const struct row *row,

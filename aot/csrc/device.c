@@ -42,12 +42,14 @@ static libgemm_status learn(int ordinal, const struct driver *driver, struct dev
   for (int32_t i = 0; i < target_count; i++)
     if (targets[i].target == major * 10 + minor) device->target = &targets[i];
   if (!device->target) return unsupported(name, major * 10 + minor);
+  enum { CUDA_12 = 12000 }; /* the least any kernel needs */
   if (driver->version < device->target->min_cuda)
     return fail(LIBGEMM_DRIVER_TOO_OLD,
                 "the NVIDIA driver supports CUDA %d.%d; kernels for %s need CUDA %d.%d (driver %s or newer): update "
-                "the driver, or build with MIN_DRIVER=525",
+                "the driver%s",
                 driver->version / 1000, driver->version % 1000 / 10, name, device->target->min_cuda / 1000,
-                device->target->min_cuda % 1000 / 10, device->target->min_driver);
+                device->target->min_cuda % 1000 / 10, device->target->min_driver,
+                device->target->min_cuda > CUDA_12 ? ", or build with MIN_DRIVER=525" : "");
   TRY_CUDA("cuDevicePrimaryCtxRetain", driver->primary_ctx_retain(&device->primary, handle));
   return LIBGEMM_OK;
 }

@@ -1,7 +1,6 @@
 /* gemm.c: the dense call: checks, alignment, device, choice, launch. */
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 
 #include "internal.h"
 
@@ -17,8 +16,6 @@ static bool reads_ab(const libgemm_gemm_args *a) { return a->k > 0 && a->alpha !
 static bool reads_c(const libgemm_gemm_args *a) { return a->beta != 0.0f; }
 static bool is_empty(const libgemm_gemm_args *a) { return a->m == 0 || a->n == 0 || a->batch == 0; }
 
-__extension__ typedef __int128 wide; /* strides and counts are the caller's: 64 bits may not hold their product */
-
 static libgemm_status check_lds(const libgemm_gemm_args *a) {
   if (reads_ab(a)) {
     TRY(a->trans_a ? check_ld("lda", a->lda, a->m, "m") : check_ld("lda", a->lda, a->k, "k"));
@@ -26,16 +23,16 @@ static libgemm_status check_lds(const libgemm_gemm_args *a) {
   }
   if (reads_c(a)) TRY(check_ld("ldc", a->ldc, a->n, "n"));
   TRY(check_ld("ldd", a->ldd, a->n, "n"));
-  if (reads_c(a) && a->c == a->d && (a->ldc != a->ldd || (a->batch > 1 && a->batch_stride_c != a->batch_stride_d)))
-    return fail(LIBGEMM_INVALID_ARGUMENT, "c == d with ldc = %lld, ldd = %lld: C and D in one place need equal strides",
-                (long long)a->ldc, (long long)a->ldd);
-  wide extent = (wide)(a->m - 1) * a->ldd + a->n,
-       stride = a->batch_stride_d < 0 ? -(wide)a->batch_stride_d : a->batch_stride_d;
-  bool interleaved = stride >= a->n && a->ldd >= stride * (a->batch - 1) + a->n;
-  if (a->batch > 1 && stride < extent && !interleaved)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "batch_stride_d = %lld: the D matrices overlap, each spans %lld elements",
-                (long long)a->batch_stride_d, (long long)(extent > INT64_MAX ? INT64_MAX : extent));
-  return LIBGEMM_OK;
+  return check_output(&(struct output){.c = a->c,
+                                       .d = a->d,
+                                       .m = a->m,
+                                       .n = a->n,
+                                       .count = a->batch,
+                                       .ldc = a->ldc,
+                                       .ldd = a->ldd,
+                                       .batch_stride_c = a->batch_stride_c,
+                                       .batch_stride_d = a->batch_stride_d,
+                                       .reads_c = reads_c(a)});
 }
 
 static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_args *a, struct problem *p) {
@@ -80,12 +77,6 @@ static bool is_aligned(const libgemm_gemm_args *a) {
     if (a->batch > 1) strides |= a->batch_stride_c;
   }
   return pointers % 16 == 0 && (strides & (step - 1)) == 0;
-}
-
-/* Whether the copy engine can address a matrix: its strides are multiples of 16 bytes below 2^40 (CUDA driver API,
- * cuTensorMapEncodeTiled). Extents may be odd. */
-static bool is_addressable(const void *pointer, int64_t ld, int bytes) {
-  return (uint64_t)pointer % 16 == 0 && ld < ((int64_t)1 << 40) / bytes && ld * bytes % 16 == 0;
 }
 
 /* Guard bits of memory that these operands meet. */
@@ -145,23 +136,10 @@ static void fill_call(const libgemm_gemm_args *a, struct call *call) {
   call->batch_stride_b = a->batch_stride_b;
   call->batch_stride_c = a->batch_stride_c;
   call->batch_stride_d = a->batch_stride_d;
-  call->batch_stride_bias = a->batch_stride_bias;
-  call->alpha = a->alpha;
+  call->batch_stride_bias = a->bias ? a->batch_stride_bias : 0;
+  call->alpha = a->k > 0 ? a->alpha : 0.0f; /* no product, whatever alpha would make of it */
   call->beta = a->beta;
   call->activation = a->activation;
-}
-
-/* A number no other launch of this process has, and, but for a chance of 2^-54, nothing else in memory either. */
-static int64_t next_nonce(void) {
-  static _Atomic(uint64_t) last;
-  uint64_t drawn = atomic_fetch_add(&last, 1);
-  if (drawn == 0) { /* the first: begin somewhere, and let whoever drew meanwhile keep its small number */
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    drawn = (uint64_t)now.tv_nsec * 0x9E3779B97F4A7C15u + (uint64_t)now.tv_sec;
-    atomic_fetch_add(&last, drawn);
-  }
-  return (int64_t)(drawn & (((uint64_t)1 << 54) - 1));
 }
 
 /* Which rows run, loaded, and on how many blocks. Reads nothing but the problem, so the answer can be remembered. */
@@ -183,24 +161,6 @@ static libgemm_status make_plan(const struct problem *key, const struct device *
   return LIBGEMM_OK;
 }
 
-/* Queue the copies of A and B that the product then reads. Returns the first byte of the workspace behind them. */
-static libgemm_status align_operands(const libgemm_gemm_args *a, const struct problem *p, const struct row *copier,
-                                     const struct device *device, struct call *call, CUdeviceptr *behind) {
-  struct copies c = copies_of(p);
-  call->a_copy = (CUdeviceptr)a->workspace;
-  call->b_copy = call->a_copy + c.bytes[0];
-  call->a_rows = (int32_t)c.rows[0], call->a_cols = (int32_t)c.cols[0], call->copy_lda = c.ld[0];
-  call->b_rows = (int32_t)c.rows[1], call->b_cols = (int32_t)c.cols[1], call->copy_ldb = c.ld[1];
-  call->a_turn = c.turn[0], call->b_turn = c.turn[1];
-  int64_t blocks = 0;
-  for (int i = 0; i < 2; i++) blocks += ceil_div(c.rows[i], copier->block_m) * ceil_div(c.cols[i], copier->block_n);
-  TRY(copier->launch(copier, device, call, blocks, a->stream));
-  if (c.rows[0]) call->a_ptr = call->a_copy, call->lda = c.ld[0];
-  if (c.rows[1]) call->b_ptr = call->b_copy, call->ldb = c.ld[1];
-  *behind = call->b_copy + c.bytes[1];
-  return LIBGEMM_OK;
-}
-
 static libgemm_status run(const libgemm_gemm_args *a, struct problem *p, const struct device *device) {
   struct plan made;
   struct call call;
@@ -213,7 +173,7 @@ static libgemm_status run(const libgemm_gemm_args *a, struct problem *p, const s
   }
   CUdeviceptr workspace = (CUdeviceptr)a->workspace;
   fill_call(a, &call);
-  if (plan->copier) TRY(align_operands(a, p, plan->copier, device, &call, &workspace));
+  if (plan->copier) TRY(queue_copies(p, plan->copier, device, &call, &workspace, a->stream));
   TRY(encode_tensors(plan->row, device, &call));
   call.splits = plan->splits;
   if (plan->row->guard & GUARD_CLUSTER) {

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "driver.h"
+#include "table.h"
 
 #define MAX_DEVICES 64
 #define WARP_SIZE 32
@@ -40,6 +41,8 @@ enum guard {
   GUARD_DESCRIPTOR_AB = 8,
   GUARD_WORKSPACE = 16,
   GUARD_CLUSTER = 32,
+  GUARD_ROWS = 64,
+  GUARD_EQUAL = 128,
   /* no guards, but what else a dense call's memory is like */
   MEMORY_READ = 1 << 15,  /* A and B are read, in one product */
   MEMORY_A_ODD = 1 << 16, /* the copy engine cannot address A */
@@ -47,7 +50,6 @@ enum guard {
   MEMORY_CD_EVEN = 1 << 18, /* it can address C and D */
   BATCH_INVARIANT = 1 << 19 /* wanted: also the bit of a refusal for not being it */
 };
-enum { LAYOUT_COUNT = 4, TYPE_LIMIT = 4 };
 
 /* What cuTensorMapEncodeTiled writes. */
 struct tensor_map {
@@ -74,107 +76,15 @@ struct call {
   int32_t a_rows, a_cols, b_rows, b_cols; /* of the stored matrix; 0 rows where nothing is copied */
   int32_t a_turn, b_turn;                 /* 1: its copy is transposed */
   int64_t nonce;
-  int32_t M, N, K, groups, activation, offs_wide, splits;
-  int32_t cluster; /* blocks that share a tile and start together; 0 or 1: none */
+  int32_t M, N, K, groups, activation, offs_wide, ragged, zero_tail, splits;
+  int32_t a_step, b_step, d_step; /* stored rows from one group's matrix to the next; 0 where all are in one */
+  int32_t cluster;                /* blocks that share a tile and start together; 0 or 1: none */
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias;
   float alpha, beta;
-  CUdeviceptr scratch; /* Triton's trailing scratch pointers: always null, kernels that need them are refused */
+  CUdeviceptr scratch; /* Triton's trailing scratch pointers: always null, aot/render.py refuses who needs them */
   struct tensor a_desc, b_desc, c_desc, d_desc; /* last: written by encode_tensors alone, for rows that take them */
 };
-
-struct row;
-struct device;
-
-/* Queue one variant with `call`'s arguments on `grid_x` blocks (clusters, when the variant has them). */
-typedef libgemm_status (*launcher)(const struct row *row, const struct device *device, struct call *call,
-                                   int64_t grid_x, libgemm_stream stream);
-
-/* What one copy through a descriptor moves; all 0 where the kernel takes no such descriptor. */
-struct box {
-  uint16_t rows, cols;
-  uint8_t swizzle, element; /* CUtensorMapSwizzle, CUtensorMapDataType */
-};
-enum { TENSOR_COUNT = 4 }; /* A, B, C, D */
-
-/* How long a row takes on a problem, where nobody has measured it: kernels/model.py has the formula. */
-struct model {
-  float fixed_ns, step_ns, tile_ns, byte_ps;
-};
-
-/* The same where tuning has: weights of the features of kernels/model.py, by layout. */
-enum { LOG_TERMS = 15, PRODUCT_TERMS = 11, TERMS = 1 + LOG_TERMS + PRODUCT_TERMS * (PRODUCT_TERMS + 1) / 2 + 12 };
-struct fit {
-  float scale; /* of the estimate by rates alone */
-  float weights[LAYOUT_COUNT][TERMS];
-};
-
-/* Rates in bytes, or products, a nanosecond: those features divide by. */
-struct machine {
-  float load, multiply, l2, memory;
-};
-extern const struct machine machine;
-extern const float stride_penalty[]; /* of a stride_class, on the bytes that move */
-enum { MOST_CLUSTER = 8 };
-extern const int16_t cluster_counts[MOST_CLUSTER + 1]; /* clusters of so many blocks that 132 multiprocessors hold */
-
-/* One variant: written by aot/templates/table.c.j2, best first within its bucket. */
-struct row {
-  const char *name, *entry, *sha256;
-  launcher launch;
-  int16_t target;
-  uint8_t op, a_type, d_type, precision, trans_a, trans_b;
-  uint8_t guard; /* enum guard bits */
-  uint8_t warps, ctas;
-  int16_t block_m, block_n, block_k;
-  int16_t registers;
-  uint32_t shared_bytes, local_bytes;
-  const struct fit *fit; /* NULL where nobody has measured: then the model counts */
-  struct model model;
-  uint8_t persistent; /* blocks take many tiles: no more are launched than fit on the device */
-  uint8_t overlaps;   /* waits by itself for the kernel ahead of it, and so may be started before that ends */
-  struct box boxes[TENSOR_COUNT];
-  uint32_t chunk, offset, cubin_bytes; /* where its cubin stands in the unpacked chunk */
-};
-
-/* A 16-bit product that was measured as such, and the fit of the tile that won. */
-struct known {
-  int32_t m, n, k, layout;
-  const struct fit *fit;
-};
-
-/* Rows of one target, in buckets by (op, types, layout). */
-struct target {
-  int16_t target, min_cuda, rows, multiprocessors; /* of the usual product, for explain without a GPU */
-  const char *min_driver;
-  const struct known *known;
-  int32_t known_count;
-  const uint16_t *buckets; /* bucket i holds rows[buckets[i]] to rows[buckets[i + 1]] */
-};
-
-/* A run of cubins packed together (LZ4 block format). */
-struct chunk {
-  uint32_t offset, packed_bytes, bytes;
-};
-
-extern const struct row rows[];
-extern const int32_t row_count;
-extern const struct target targets[];
-extern const int32_t target_count;
-extern const struct chunk chunks[];
-extern const int8_t type_index[TYPE_LIMIT][TYPE_LIMIT][TYPE_LIMIT]; /* [a][d][precision]; -1: no such combination */
-extern const int8_t type_count;
-extern const unsigned char cubin_blob[];
-extern const char build_id[];
-extern const char manifest[];
-extern const uint64_t manifest_bytes;
-
-/* Each row's loaded kernel, and the devices it was prepared for (bit = ordinal). Zero until first use. */
-struct row_state {
-  _Atomic(CUkernel) kernel;
-  _Atomic(uint64_t) prepared;
-};
-extern struct row_state row_states[];
 
 /* Unpack one LZ4 block. Returns false, having stayed inside both buffers, when `in` is not exactly `out_bytes`. */
 bool unpack(const unsigned char *in, size_t in_bytes, unsigned char *out, size_t out_bytes);
@@ -243,6 +153,11 @@ struct copies {
 };
 struct copies copies_of(const struct problem *problem);
 
+/* Queue them. *workspace is its first byte, and becomes the first behind the copies; `call` gets what the copier takes,
+ * and then the copies for A and B. */
+libgemm_status queue_copies(const struct problem *problem, const struct row *copier, const struct device *device,
+                            struct call *call, CUdeviceptr *workspace, libgemm_stream stream);
+
 /* Check types, flags and the sizes' range; names are those of the C structs. */
 libgemm_status check_problem(const struct problem *problem);
 
@@ -251,11 +166,27 @@ libgemm_status check_problem(const struct problem *problem);
 libgemm_status choose(struct problem *problem, const struct target *target, int multiprocessors,
                       const struct row **out);
 
+/* The rows that compute a problem at all: rows[*first] to rows[*end]. */
+void bucket_of(const struct problem *problem, const struct target *target, int *first, int *end);
+
+/* Among these rows, those whose every guard bit is in `ignored` or met: the one of least time, or NULL. */
+const struct row *fastest(const struct problem *problem, int first, int end, unsigned ignored, float *us);
+
+/* The best row behind a copier, if that is faster than `us` and the workspace holds the copies: then *problem is what
+ * that row sees. */
+void aligned_first(struct problem *problem, const struct target *target, float us, const struct row **out);
+
+/* Tiles of one product. */
+int64_t tile_count(const struct row *row, const struct problem *problem);
+
 /* In how many pieces a row shares K of each tile (1: it does not, or the problem has no use for it), and the bytes of
  * workspace that takes: an int64 for each tile, then a float32 tile for each piece. */
 int split_count(const struct row *row, const struct problem *problem);
 uint64_t split_workspace(const struct row *row, const struct problem *problem);
 uint64_t slot_bytes(const struct row *row, const struct problem *problem);
+
+/* A number no other launch of this process has, and, but for a chance of 2^-54, nothing else in memory either. */
+int64_t next_nonce(void);
 
 /* What a problem asks of a row, by rates alone: microseconds, and what they are made of. */
 struct estimate {
@@ -279,6 +210,39 @@ libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t 
 
 /* INVALID_ARGUMENT unless ld covers a stored row; `what` names the size it must cover. */
 libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char *what);
+
+/* What C and D must be beside large enough: in one place only with equal strides, `count` matrices D that share no
+ * element. Called where there is some D. */
+struct output {
+  const void *c, *d;
+  int64_t m, n, count, ldc, ldd, batch_stride_c, batch_stride_d;
+  bool reads_c;
+};
+libgemm_status check_output(const struct output *o);
+
+/* ---- Tables of a call over arrays of pointers ---- */
+
+enum { TABLE_COUNT = 12 }; /* a b c d bias m n k lda ldb ldc ldd, each `groups` values of 8 bytes */
+
+/* INVALID_ARGUMENT where a table that is read is NULL, or a size or stride in a host table is not allowed. */
+libgemm_status check_tables(const libgemm_grouped_gemm_args *a);
+
+/* True when it is seen that no group has an element of D. */
+bool tables_are_empty(const libgemm_grouped_gemm_args *a);
+
+/* What GUARD_ALIGN16 asks, of every group: seen in host tables, the caller's word for device tables. */
+bool tables_are_aligned(const libgemm_grouped_gemm_args *a);
+
+/* The GPU that runs the call. */
+libgemm_status tables_device(const libgemm_grouped_gemm_args *a, const struct device **device);
+
+/* Check, before anything is queued, every pointer the host can see: to tables, or in them and to the workspace. */
+libgemm_status check_table_pointers(const libgemm_grouped_gemm_args *a, const struct device *device);
+
+/* Point the call at the tables; those in host memory are copied to the workspace first, in one transfer. */
+libgemm_status place_tables(const libgemm_grouped_gemm_args *a, const struct device *device, struct call *call);
+
+/* ---- Launching ---- */
 
 /* Blocks of a row that fit on one multiprocessor, at least 1. */
 int resident_blocks(const struct row *row, const struct device *device);
@@ -311,6 +275,12 @@ const struct tensor_map *recall_map(const struct matrix *matrix);
 void remember_map(const struct matrix *matrix, const struct tensor_map *map);
 
 /* ---- Arithmetic ---- */
+
+/* Whether the copy engine can address a matrix: its strides are multiples of 16 bytes below 2^40 (CUDA driver API,
+ * cuTensorMapEncodeTiled). Extents may be odd. */
+static inline bool is_addressable(const void *pointer, int64_t ld, int bytes) {
+  return (uint64_t)pointer % 16 == 0 && ld < ((int64_t)1 << 40) / bytes && ld * bytes % 16 == 0;
+}
 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

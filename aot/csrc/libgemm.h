@@ -109,14 +109,23 @@ typedef enum libgemm_activation {
   LIBGEMM_SILU = 3
 } libgemm_activation;
 
-/* How group ends stand in device memory. ENDS: `groups` values, end[g] is one past group g's last row, group 0 starts
- * at row 0 (torch's `offs`). OFFSETS: groups + 1 values, a leading 0, then the same ends. */
+/* How group ends stand in device memory. ENDS: `groups` values, end[g] is one past group g's last row (column, or place
+ * in K: libgemm_ragged), group 0 starts at 0 (torch's `offs`). OFFSETS: groups + 1 values, a leading 0, then the same
+ * ends. */
 typedef enum libgemm_offs_format {
   LIBGEMM_ENDS_I32 = 1,
   LIBGEMM_ENDS_I64 = 2,
   LIBGEMM_OFFSETS_I32 = 3,
   LIBGEMM_OFFSETS_I64 = 4
 } libgemm_offs_format;
+
+/* Which dimension the group ends of libgemm_grouped_mm cut; NONE: there are no ends, groups are a batch. */
+typedef enum libgemm_ragged {
+  LIBGEMM_RAGGED_M = 0,
+  LIBGEMM_RAGGED_N = 1,
+  LIBGEMM_RAGGED_K = 2,
+  LIBGEMM_RAGGED_NONE = 3
+} libgemm_ragged;
 
 /* ---- Dense GEMM ------------------------------------------------------------------------------------------------- */
 
@@ -184,31 +193,58 @@ typedef struct libgemm_grouped_gemm_args {
   uint64_t workspace_bytes;
   const char *variant;
   libgemm_stream stream;
+  int32_t aligned;     /* 1: the caller's word that device tables are aligned; see below. 0 by default */
+  int32_t reserved;    /* 0 */
 } libgemm_grouped_gemm_args;
 
 /* Set defaults: everything 0 but size, alpha = 1, device = -1. */
 void libgemm_grouped_gemm_args_init(libgemm_grouped_gemm_args *args, uint64_t size);
+
+/* Queue all groups.
+ *
+ * Aligned groups may run faster. Tables are aligned when in every group with some D (m and n above 0)
+ *   - the pointers in a, b and d, and in c where beta is not 0, are multiples of 16 bytes; and
+ *   - n, k, lda, ldb and ldd, ldc where beta is not 0, and m where trans_a is 1 are multiples of what 16 bytes hold of
+ *     a_type: of 8 for 16-bit types, also with a float32 D, of 4 for float32.
+ * Where A and B are not read (alpha or the group's k is 0), a, b, k, lda, ldb and m do not count. bias never does.
+ * In host tables the library sees that by itself, and `aligned` has no effect. Of device tables aligned = 1 says it.
+ * Like the pointers in them that cannot be checked: said falsely, numbers are wrong or the kernel faults. */
 libgemm_status libgemm_grouped_gemm(const libgemm_grouped_gemm_args *args);
 libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *args, uint64_t *bytes);
 
-/* ---- Grouped GEMM over packed rows ------------------------------------------------------------------------------ */
+/* ---- Grouped GEMM over packed rows, columns or K ---------------------------------------------------------------- */
 
-/* Rows s to e - 1 of A, D and C belong to group g, where e is the end of g and s the end of g - 1 (0 for the first):
- *   D[s:e] = act(alpha * A[s:e] op(B_g) + beta * C[s:e] + bias_g),   B_g = b + g * batch_stride_b.
- * The ends are read on the device when the kernel runs. Groups may be empty. Rows past the last end are left as they
- * were. Ends are clamped to [end of g - 1, m] on the device: a table that falls or runs past m gives wrong rows, but
- * no access outside the buffers. With shared_b every group uses the one B, so the ends do not matter: the call is one
- * dense GEMM over the packed rows, and rows past the last end are computed too. */
+/* Group ends cut one dimension: group g has s to e - 1 of it, where e is the end of g and s the end of g - 1 (0 for the
+ * first). Operands that have this dimension are packed, all groups in one matrix; of the others group g has its own,
+ * batch_stride_* * g elements further on (X_g below). Batch strides of packed operands are not used.
+ *
+ *   ragged    group g computes                                                                packed
+ *   M (0)     D[s:e]    = act(alpha * op(A)[s:e] op(B_g)        + beta * C[s:e]    + bias_g)  A, C, D
+ *   N (1)     D[:, s:e] = act(alpha * op(A_g) op(B)[:, s:e]     + beta * C[:, s:e] + bias_g)  B, C, D
+ *   K (2)     D_g       = act(alpha * op(A)[:, s:e] op(B)[s:e]  + beta * C_g       + bias_g)  A, B
+ *   NONE (3)  D_g       = act(alpha * op(A_g) op(B_g)           + beta * C_g       + bias_g)  none: a batch, no ends
+ *
+ * m, n and k are sizes of the matrices as they stand, so the one that is cut counts all groups together. Row g of bias
+ * has an element for each of the N columns of D, also where those are cut.
+ * The ends are read on the device when the kernel runs. Groups may be empty. Of K, an empty group adds nothing and its
+ * D_g is act(beta * C_g + bias_g), 0 without either: every D_g is written. Ends are clamped to [end of g - 1, size] on
+ * the device, where size is m, n or k: a table that falls or runs past it gives wrong numbers, but no access outside
+ * the buffers.
+ * Rows (M) or columns (N) of D past the last end are left as they were, or set to 0 with zero_tail; without groups that
+ * is all of D. K past the last end is not read.
+ * With shared_b (M only) every group uses the one B, so the ends do not matter: the call is one dense GEMM over the
+ * packed rows, and rows past the last end are computed too. */
 typedef struct libgemm_grouped_mm_args {
   uint64_t size;      /* sizeof(libgemm_grouped_mm_args) */
-  int64_t m, n, k;    /* m: rows of A, C and D, all groups together */
-  int64_t groups;     /* 0 to LIBGEMM_MAX_GROUPS; with 0 no row belongs to a group and nothing is done */
+  int64_t m, n, k;    /* the one that `ragged` names: all groups together */
+  int64_t groups;     /* 0 to LIBGEMM_MAX_GROUPS; with 0 nothing is done, but for zero_tail */
   const void *a, *b, *c;
   void *d;
   const void *bias;   /* NULL, or row g has N elements of D's type at bias + g * batch_stride_bias */
-  const void *offs;   /* device memory, as offs_format says; not read with shared_b, where it may be NULL */
+  const void *offs;   /* device memory, as offs_format says; may be NULL, and is not read, with LIBGEMM_RAGGED_NONE,
+                         with shared_b, or without groups */
   int64_t lda, ldb, ldc, ldd;
-  int64_t batch_stride_b, batch_stride_bias; /* elements between groups */
+  int64_t batch_stride_b, batch_stride_bias; /* elements between groups; 0 shares B, or the bias */
   float alpha, beta;
   int32_t a_type, d_type, trans_a, trans_b, precision, activation;
   int32_t offs_format; /* libgemm_offs_format */
@@ -217,6 +253,10 @@ typedef struct libgemm_grouped_mm_args {
   uint64_t workspace_bytes;
   const char *variant;
   libgemm_stream stream;
+  int64_t batch_stride_a, batch_stride_c, batch_stride_d; /* elements between groups; 0 shares A or C */
+  int32_t ragged;    /* libgemm_ragged */
+  int32_t zero_tail; /* 1: with M or N, set what is past the last end to 0: no bias, no activation, C is not read. Not
+                        with shared_b. With K and NONE, where D has no tail: 0 or 1, without effect */
 } libgemm_grouped_mm_args;
 
 /* Set defaults: everything 0 but size, alpha = 1, offs_format = LIBGEMM_ENDS_I32. */

@@ -25,15 +25,16 @@ libgemm_status encode_tensors(const struct row *row, const struct device *device
   uint16_t a_bytes = row->a_type == LIBGEMM_F32 ? 4 : 2, d_bytes = row->d_type == LIBGEMM_F32 ? 4 : 2;
   bool reads_c = call->beta != 0.0f;
   const struct box *boxes = row->boxes;
-  int64_t gpu = device->ordinal;
+  int64_t gpu = device->ordinal, more = call->groups > 1 ? call->groups - 1 : 0;
   const struct matrix matrices[TENSOR_COUNT] = {
-      {call->a_ptr, row->trans_a ? call->K : call->M, row->trans_a ? call->M : call->K, call->lda, gpu, boxes[0],
-       a_bytes},
-      {call->b_ptr, row->trans_b ? call->N : call->K, row->trans_b ? call->K : call->N, call->ldb, gpu, boxes[1],
-       a_bytes},
+      {call->a_ptr, (row->trans_a ? call->K : call->M) + more * call->a_step, row->trans_a ? call->M : call->K,
+       call->lda, gpu, boxes[0], a_bytes},
+      {call->b_ptr, (row->trans_b ? call->N : call->K) + more * call->b_step, row->trans_b ? call->K : call->N,
+       call->ldb, gpu, boxes[1], a_bytes},
       /* a C that is not read may not exist: its map, which nothing uses, is D's */
-      {reads_c ? call->c_ptr : call->d_ptr, call->M, call->N, reads_c ? call->ldc : call->ldd, gpu, boxes[2], d_bytes},
-      {call->d_ptr, call->M, call->N, call->ldd, gpu, boxes[3], d_bytes},
+      {reads_c ? call->c_ptr : call->d_ptr, call->M + more * call->d_step, call->N, reads_c ? call->ldc : call->ldd,
+       gpu, boxes[2], d_bytes},
+      {call->d_ptr, call->M + more * call->d_step, call->N, call->ldd, gpu, boxes[3], d_bytes},
   };
   struct tensor *tensors[TENSOR_COUNT] = {&call->a_desc, &call->b_desc, &call->c_desc, &call->d_desc};
   for (int i = 0; i < TENSOR_COUNT; i++)

@@ -5,14 +5,26 @@ Needs cffi and, at the first call that runs something, the NVIDIA driver. Import
     gemm(a, b)                                  D = act(alpha * a @ b + beta * c + bias)
     grouped_gemm(a, b)                          the same for sequences of matrices of any sizes, in one launch
     grouped_gemm_tables(a=..., ...)             the same with tables of pointers and sizes on the device
-    grouped_mm(a, b, offs)                      packed rows, one b per group, group ends on the device
+    grouped_mm(a, b, offs)                      packed rows, columns or K, cut at group ends on the device
     grouped_gemm_jagged(a_packed, b, offsets)   packed rows, one shared b or one per group, offsets from 0
-    variants(), info(), manifest(), explain(), covers(), preload(), verify()
+    variants(), info(), manifest(), preload(), verify()
+    explain(), explain_grouped_mm(), explain_grouped_gemm(), covers()   what would run, and why
 """
 
 from libgemm._library import Error
 from libgemm.dense import gemm
-from libgemm.inspect import Variant, covers, explain, info, manifest, preload, variants, verify
+from libgemm.inspect import (
+    Variant,
+    covers,
+    explain,
+    explain_grouped_gemm,
+    explain_grouped_mm,
+    info,
+    manifest,
+    preload,
+    variants,
+    verify,
+)
 from libgemm.packed import grouped_gemm_jagged, grouped_mm
 from libgemm.pointers import grouped_gemm, grouped_gemm_tables
 
@@ -22,6 +34,8 @@ __all__ = [
     "Variant",
     "covers",
     "explain",
+    "explain_grouped_gemm",
+    "explain_grouped_mm",
     "gemm",
     "grouped_gemm",
     "grouped_gemm_jagged",

@@ -37,10 +37,13 @@ def verify(_) -> int:
 
 
 def explain(options) -> int:
-    variant, reason = libgemm.explain(
-        options.m, options.n, options.k, options.dtype, layout=options.layout, precision=options.precision,
-        activation=options.activation, target=options.target or 0,
-    )  # fmt: skip
+    sizes = [options.m, options.n, options.k]
+    words = {name: getattr(options, name) for name in ("dtype", "layout", "precision", "activation")}
+    words["target"] = options.target or 0
+    if options.groups is None:
+        variant, reason = libgemm.explain(*sizes, **words)
+    else:
+        variant, reason = libgemm.explain_grouped_mm(*sizes, options.groups, **words, ragged=options.ragged)
     print(f"{variant.name if variant else '-'}\n{reason}")
     return 0
 
@@ -54,13 +57,15 @@ def parse(arguments) -> argparse.Namespace:
     listing = commands.add_parser("variants", help="every variant")
     listing.add_argument("--target", type=int, help="compute capability * 10, such as 90")
     listing.set_defaults(run=show_variants)
-    choice = commands.add_parser("explain", help="which variant a dense GEMM gets, and why")
+    choice = commands.add_parser("explain", help="which variant a dense GEMM gets, or packed groups, and why")
     for name in ("m", "n", "k"):
         choice.add_argument(name, type=int)
     choice.add_argument("--dtype", default="bf16")
     choice.add_argument("--layout", default="nt")
     choice.add_argument("--precision")
     choice.add_argument("--activation")
+    choice.add_argument("--groups", type=int, help="packed groups, as grouped_mm takes them")
+    choice.add_argument("--ragged", default="m", help="what the ends of groups cut: m, n, k or none")
     choice.add_argument("--target", type=int, help="compute capability * 10; without it, the current GPU")
     choice.set_defaults(run=explain)
     return parser.parse_args(arguments)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from libgemm._framework import address_of, empty, framework_of, keep_until, raw_stream, stream_handle
+from libgemm._framework import keep_until, raw_stream, stream_handle
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major
 from libgemm._tensor import view
-from libgemm.ops import need_c, new_args, output, pointer, same_type, set_bias, set_matrices
+from libgemm.ops import give_workspace, need_c, new_args, output, same_type, set_bias, set_matrices
 
 MOST = 1024  # keys; at one more all are dropped
 FIELDS = ("a", "b", "c", "d", "bias", "workspace", "stream")
@@ -151,7 +151,7 @@ def gemm_anew(
         args.batch_stride_c = c_matrix.batch_stride
     if bias is not None:
         set_bias(args, view(bias, "bias", handle), d_type, right.cols, batch if batched else None)
-    workspace = give_workspace(args, a)
+    workspace = give_workspace("gemm", args, a)
     check(lib.libgemm_gemm(args))
     if workspace is not None:
         keep_until(workspace, handle)
@@ -175,16 +175,3 @@ def keep(key: tuple, args, alive: list, a, out) -> None:
     new_out = partial(new, out.shape, dtype=out.dtype)
     kept = Kept(args, words, alive, a.get_device(), raw_stream(torch), workspace, new_out)
     known.setdefault(key, []).append(kept)
-
-
-def give_workspace(args, like):
-    """Memory for a dense call that runs better with some, of a framework that can allocate it; None otherwise."""
-    if framework_of(like) is None:
-        return None
-    size = ffi.new("uint64_t *")
-    check(lib.libgemm_gemm_workspace(args, size))
-    if size[0] == 0:
-        return None
-    array = empty((size[0],), "u8", like, "workspace")
-    args.workspace, args.workspace_bytes = pointer(address_of(array)), size[0]
-    return array

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from libgemm._framework import dtype_name
 from libgemm._library import Error, check, ffi, get_struct, lib, text
-from libgemm.ops import ACTIVATIONS, DTYPES, pick, precision_of
+from libgemm.ops import DTYPES, new_args, pick, pointer
 
 PRECISION_NAMES = ("exact", "tf32", "tf32x3", "ieee")
 DTYPE_NAMES = {value: name for name, value in DTYPES.items()}
@@ -99,26 +99,50 @@ def preload(device: int = 0) -> None:
     check(lib.libgemm_preload(device))
 
 
-def choice_of(m, n, k, dtype, out_dtype, layout, batch, activation, precision, aligned, batch_invariant, target):
-    """The C choice for packed operands, as if all the workspace that could help were given."""
+LAYOUTS = {"nn": (0, 0), "nt": (0, 1), "tn": (1, 0), "tt": (1, 1)}
+RAGGED = {
+    "m": lib.LIBGEMM_RAGGED_M,
+    "n": lib.LIBGEMM_RAGGED_N,
+    "k": lib.LIBGEMM_RAGGED_K,
+    "none": lib.LIBGEMM_RAGGED_NONE,
+}
+
+
+def question(kind: str, dtype, out_dtype, layout, activation, precision):
+    """A struct of `kind` to ask with, as if all the workspace that could help were given."""
     name = dtype_name(dtype)
-    args = ffi.new("libgemm_gemm_args *")
-    lib.libgemm_gemm_args_init(args, ffi.sizeof("libgemm_gemm_args"))
-    layouts = {"nn": (0, 0), "nt": (0, 1), "tn": (1, 0), "tt": (1, 1)}
-    args.trans_a, args.trans_b = pick(layouts, layout, "layout")
-    args.m, args.n, args.k, args.batch = m, n, k, batch
+    out_name = name if out_dtype is None else dtype_name(out_dtype)
+    args, _ = new_args(
+        kind, name, out_name, alpha=1.0, beta=0.0, activation=activation, precision=precision, variant=None, stream=0
+    )
+    args.trans_a, args.trans_b = pick(LAYOUTS, layout, "layout")
+    args.workspace, args.workspace_bytes = pointer(16), 1 << 62
+    return args
+
+
+def pack(args, m: int, n: int, k: int, aligned) -> None:
+    """Sizes, and operands without gaps."""
+    args.m, args.n, args.k = m, n, k
     args.lda, args.ldb, args.ldd = (m if args.trans_a else k), (k if args.trans_b else n), n
     args.batch_stride_a, args.batch_stride_b, args.batch_stride_d = m * k, k * n, m * n
-    args.a_type, args.precision = DTYPES[name], precision_of(name, precision)
-    args.d_type = DTYPES[name if out_dtype is None else dtype_name(out_dtype)]
-    args.activation = pick(ACTIVATIONS, activation, "activation")
-    args.batch_invariant = bool(batch_invariant)
-    args.a = args.b = args.d = ffi.cast("void *", 0 if aligned else 2)
-    args.workspace, args.workspace_bytes = ffi.cast("void *", 16), 1 << 62
-    choice = ffi.new("libgemm_choice *")
-    choice.size = ffi.sizeof("libgemm_choice")
-    check(lib.libgemm_gemm_explain(args, target, choice))
+    args.a = args.b = args.d = pointer(0 if aligned else 2)
+
+
+def choice_of(kind: str, args, target: int):
+    choice = ffi.new("libgemm_choice *", {"size": ffi.sizeof("libgemm_choice")})
+    check(getattr(lib, f"libgemm_{kind}_explain")(args, target, choice))
     return choice
+
+
+def named(choice) -> tuple[Variant | None, str]:
+    return (None if choice.variant < 0 else variant_at(choice.variant)), text(choice.reason)
+
+
+def dense_choice(m, n, k, dtype, out_dtype, layout, batch, activation, precision, aligned, batch_invariant, target):
+    args = question("gemm", dtype, out_dtype, layout, activation, precision)
+    pack(args, m, n, k, aligned)
+    args.batch, args.batch_invariant = batch, bool(batch_invariant)
+    return choice_of("gemm", args, target)
 
 
 def explain(
@@ -131,10 +155,40 @@ def explain(
     layout: "nn", "nt", "tn" or "tt", the letters for a and b, t for one stored transposed. target: compute capability
     * 10 (then no GPU is needed), or 0 for the current GPU.
     """
-    choice = choice_of(
-        m, n, k, dtype, out_dtype, layout, batch, activation, precision, aligned, batch_invariant, target
-    )  # fmt: skip
-    return (None if choice.variant < 0 else variant_at(choice.variant)), text(choice.reason)
+    return named(
+        dense_choice(m, n, k, dtype, out_dtype, layout, batch, activation, precision, aligned, batch_invariant, target)
+    )
+
+
+def explain_grouped_mm(
+    m: int, n: int, k: int, groups: int, dtype="bf16", *, ragged="m", out_dtype=None, layout="nt", activation=None,
+    precision=None, aligned: bool = True, target: int = 0,
+) -> tuple[Variant | None, str]:  # fmt: skip
+    """(variant, reason) as in explain(), for grouped_mm() with a matrix for each group where nothing is cut.
+
+    ragged: "m", "n" or "k", what the ends cut, or "none". The size that is cut is that of all groups together, the
+    others are those of one group.
+    """
+    args = question("grouped_mm", dtype, out_dtype, layout, activation, precision)
+    pack(args, m, n, k, aligned)
+    args.groups, args.ragged = groups, pick(RAGGED, ragged, "ragged")
+    return named(choice_of("grouped_mm", args, target))
+
+
+def explain_grouped_gemm(
+    groups: int, dtype="bf16", *, out_dtype=None, layout="nt", activation=None, precision=None, aligned: bool = True,
+    target: int = 0,
+) -> tuple[Variant | None, str]:  # fmt: skip
+    """(variant, reason) as in explain(), for grouped_gemm() and grouped_gemm_tables().
+
+    aligned: whether all groups are, in grouped_gemm_tables()'s sense. Sizes do not matter; the time that is expected is
+    that of groups of one tile.
+    """
+    args = question("grouped_gemm", dtype, out_dtype, layout, activation, precision)
+    args.groups, args.aligned = groups, bool(aligned)
+    args.a = args.b = args.d = ffi.cast("void **", 16)  # nobody looks into device tables
+    args.m = args.n = args.k = args.lda = args.ldb = args.ldd = ffi.cast("int64_t *", 16)
+    return named(choice_of("grouped_gemm", args, target))
 
 
 def covers(
@@ -145,7 +199,7 @@ def covers(
 
     False is no refusal: the call then runs, on a variant chosen by a rough model.
     """
-    choice = choice_of(
+    choice = dense_choice(
         m, n, k, dtype, out_dtype, layout, batch, activation, precision, aligned, batch_invariant, target
     )  # fmt: skip
     return bool(choice.covered)

@@ -1,7 +1,7 @@
 """What all calls share: from names and arrays to a C struct. Shapes and dtypes are checked here, all else in C."""
 
-from libgemm._framework import dtype_name, empty
-from libgemm._library import ffi, invalid, lib
+from libgemm._framework import address_of, dtype_name, empty, framework_of
+from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import vector
 from libgemm._tensor import View, view
 
@@ -93,3 +93,16 @@ def set_bias(args, bias: View, dtype: str, n: int, count: int | None) -> None:
         args.bias, args.batch_stride_bias = pointer(bias.pointer), bias.strides[0]
     else:
         args.bias = pointer(vector(bias, "bias", n))
+
+
+def give_workspace(kind: str, args, like):
+    """Memory for a call that runs better with some, of a framework that can allocate it; None otherwise."""
+    if framework_of(like) is None:
+        return None
+    size = ffi.new("uint64_t *")
+    check(getattr(lib, f"libgemm_{kind}_workspace")(args, size))
+    if size[0] == 0:
+        return None
+    array = empty((size[0],), "u8", like, "workspace")
+    args.workspace, args.workspace_bytes = pointer(address_of(array)), size[0]
+    return array

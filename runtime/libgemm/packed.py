@@ -1,39 +1,99 @@
-"""Grouped calls over packed rows: group ends on the device, one b for each group or one shared by all."""
+"""Grouped calls over packed operands: group ends on the device cut the rows, the columns or K of one matrix.
 
-from libgemm._framework import stream_handle
+Whether an operand is 2-D (packed) or 3-D (one matrix for each group) says what the ends cut, as in torch's grouped_mm.
+"""
+
+from dataclasses import dataclass
+
+from libgemm._framework import keep_until, stream_handle
 from libgemm._library import check, invalid, lib
 from libgemm._matrix import matrix, row_major
 from libgemm._tensor import View, view
-from libgemm.ops import need_c, new_args, output, pointer, same_type, set_bias, set_matrices
+from libgemm.ops import (
+    give_workspace,
+    need_c,
+    new_args,
+    output,
+    pick,
+    pointer,
+    same_type,
+    set_bias,
+    set_matrices,
+)
+
+# (dimensions of a, of b) -> libgemm_ragged
+RAGGED = {
+    (2, 3): lib.LIBGEMM_RAGGED_M,
+    (3, 2): lib.LIBGEMM_RAGGED_N,
+    (2, 2): lib.LIBGEMM_RAGGED_K,
+    (3, 3): lib.LIBGEMM_RAGGED_NONE,
+}
+TAILS = {"leave": 0, "zero": 1}
+OFFS_FORMATS = {
+    ("i32", False): lib.LIBGEMM_ENDS_I32,
+    ("i64", False): lib.LIBGEMM_ENDS_I64,
+    ("i32", True): lib.LIBGEMM_OFFSETS_I32,
+    ("i64", True): lib.LIBGEMM_OFFSETS_I64,
+}
 
 
-def offsets_format(offs: View, name: str, leading_zero: bool) -> int:
-    formats = {
-        ("i32", False): lib.LIBGEMM_ENDS_I32,
-        ("i64", False): lib.LIBGEMM_ENDS_I64,
-        ("i32", True): lib.LIBGEMM_OFFSETS_I32,
-        ("i64", True): lib.LIBGEMM_OFFSETS_I64,
-    }
-    if len(offs.shape) != 1 or offs.dtype not in ("i32", "i64") or (offs.shape[0] > 1 and offs.strides != (1,)):
-        raise invalid(f"{name} is {offs.dtype} of shape {offs.shape}: contiguous 1-D int32 or int64 is needed")
-    return formats[offs.dtype, leading_zero]
+@dataclass
+class Ends:
+    """Where groups end, as the caller names and writes it."""
+
+    array: object
+    name: str
+    leading_zero: bool  # as grouped_gemm_jagged has them, which cuts nothing but rows
+
+    def view(self, stream: int) -> View:
+        found = view(self.array, self.name, stream)
+        packed = len(found.shape) == 1 and (found.shape[0] < 2 or found.strides == (1,))
+        if found.dtype not in ("i32", "i64") or not packed:
+            raise invalid(
+                f"{self.name} is {found.dtype} of shape {found.shape}: contiguous 1-D int32 or int64 is needed"
+            )
+        return found
 
 
-def packed_rows(
-    a, b, offs, name: str, leading_zero: bool, shared: bool, c, alpha, beta, bias, activation, precision, out,
-    out_dtype, variant, stream,
+def ragged_of(a: View, b: View, ends: Ends) -> int:
+    """What the ends cut; they must be there unless nothing is cut."""
+    for name, item, allowed in (("a", a, (2,) if ends.leading_zero else (2, 3)), ("b", b, (2, 3))):
+        if len(item.shape) not in allowed:
+            raise invalid(f"{name} has shape {item.shape}: {' or '.join(map(str, allowed))} dimensions are needed")
+    if ends.leading_zero:
+        return lib.LIBGEMM_RAGGED_M
+    ragged = RAGGED[len(a.shape), len(b.shape)]
+    given = (
+        f"{ends.name} is {'None' if ends.array is None else 'given'} with a of shape {a.shape}, b of shape {b.shape}"
+    )
+    if ragged == lib.LIBGEMM_RAGGED_NONE and ends.array is not None:
+        raise invalid(f"{given}: between two 3-D operands there is nothing to cut, leave it out")
+    if ragged != lib.LIBGEMM_RAGGED_NONE and ends.array is None:
+        raise invalid(f"{given}: the end of each group is needed unless both are 3-D")
+    return ragged
+
+
+def packed(
+    a, b, ends: Ends, c, alpha, beta, bias, activation, precision, out, out_dtype, tail, variant, stream
 ):  # fmt: skip
-    """Both calls over packed rows."""
+    """Both calls over packed operands."""
     handle = stream_handle(stream, a)
-    a_view, b_view, offs_view = view(a, "a", handle), view(b, "b", handle), view(offs, name, handle)
+    a_view, b_view = view(a, "a", handle), view(b, "b", handle)
     same_type(a_view.dtype, b=b_view)
-    left, right = matrix(a_view, "a", batched=False), matrix(b_view, "b")
+    ragged = ragged_of(a_view, b_view, ends)
+    shared = ragged == lib.LIBGEMM_RAGGED_M and len(b_view.shape) == 2
+    left, right = matrix(a_view, "a"), matrix(b_view, "b")
     if left.cols != right.rows:
         raise invalid(f"a has shape {a_view.shape}, b has shape {b_view.shape}: a's columns must equal b's rows")
-    groups = max(offs_view.shape[0] - leading_zero, 0) if offs_view.shape else 0
-    if not shared and groups != right.batch:
-        raise invalid(f"{name} speaks of {groups} groups, b has shape {b_view.shape}: one matrix per group is needed")
+    offs = None if ragged == lib.LIBGEMM_RAGGED_NONE else ends.view(handle)
+    groups = left.batch if offs is None else max(offs.shape[0] - ends.leading_zero, 0)
+    for name, item, operand in (("a", a_view, left), ("b", b_view, right)):
+        if len(item.shape) == 3 and operand.batch != groups:
+            given = f"a has {groups} matrices" if offs is None else f"{ends.name} speaks of {groups} groups"
+            raise invalid(f"{given}, {name} has shape {item.shape}: one matrix per group is needed")
     shape = (left.rows, right.cols)
+    if ragged in (lib.LIBGEMM_RAGGED_K, lib.LIBGEMM_RAGGED_NONE):
+        shape = (groups, *shape)
     need_c(beta, c, out)
     out, d_type = output(out, out_dtype, shape, a, a_view.dtype)
     d_view = view(out, "out", handle)
@@ -45,46 +105,65 @@ def packed_rows(
     )  # fmt: skip
     args.m, args.n, args.k, args.groups = left.rows, right.cols, left.cols, groups
     args.trans_a, args.trans_b = left.trans, right.trans
-    args.offs, args.offs_format = pointer(offs_view.pointer), offsets_format(offs_view, name, leading_zero)
-    args.batch_stride_b, args.shared_b = right.batch_stride, shared
-    set_matrices(args, a=left, b=right, c=c_view and row_major(c_view, "c", shape), d=row_major(d_view, "out", shape))
+    args.ragged, args.zero_tail, args.shared_b = ragged, pick(TAILS, tail, "tail"), shared
+    if offs is not None:
+        args.offs, args.offs_format = pointer(offs.pointer), OFFS_FORMATS[offs.dtype, ends.leading_zero]
+    d, c_matrix = row_major(d_view, "out", shape), c_view and row_major(c_view, "c", shape)
+    set_matrices(args, a=left, b=right, c=c_matrix, d=d)
+    args.batch_stride_a, args.batch_stride_b = left.batch_stride, right.batch_stride
+    args.batch_stride_d = d.batch_stride
+    if c_matrix:
+        args.batch_stride_c = c_matrix.batch_stride
     if bias is not None:
         set_bias(args, view(bias, "bias", handle), d_type, right.cols, None if shared else groups)
+    workspace = give_workspace("grouped_mm", args, a)
     check(lib.libgemm_grouped_mm(args))
+    if workspace is not None:
+        keep_until(workspace, handle)
     del alive
     return out
 
 
 def grouped_mm(
-    a, b, offs, *, c=None, alpha=1.0, beta=0.0, bias=None, activation=None, precision=None, out=None, out_dtype=None,
-    variant=None, stream=None,
+    a, b, offs=None, *, c=None, alpha=1.0, beta=0.0, bias=None, activation=None, precision=None, out=None,
+    out_dtype=None, tail="leave", variant=None, stream=None,
 ):  # fmt: skip
-    """out[s:e] = act(alpha * a[s:e] @ b[g] + beta * c[s:e] + bias[g]) for each group g of packed rows.
+    """act(alpha * a @ b + beta * c + bias) for each group g; offs [G] has the end e of each, s is the end before, or 0.
 
-    a [rows,K], b [G,K,N], out and c [rows,N]; offs [G], int32 or int64, on the device: the end of each group, the
-    first of which starts at row 0 (as torch's grouped_mm has it). bias [N] or [G,N]. Rows past the last end are left
-    as they were. The ends are read on the device: nothing waits. Other arguments as in gemm().
+        a [M,K]    b [G,K,N]  out [M,N]    out[s:e]    = a[s:e] @ b[g]         rows are cut
+        a [G,M,K]  b [K,N]    out [M,N]    out[:, s:e] = a[g] @ b[:, s:e]      columns are cut
+        a [M,K]    b [K,N]    out [G,M,N]  out[g]      = a[:, s:e] @ b[s:e]    K is cut; an empty group's product is 0
+        a [G,M,K]  b [G,K,N]  out [G,M,N]  out[g]      = a[g] @ b[g]           nothing is cut: offs must be None
+
+    This is torch's grouped_mm, with ends that may be int64 and with what gemm() has beside the product.
+
+    a, b   of one dtype: float16, bfloat16 or float32. Each row-major or transposed (one of the last two strides is 1),
+           at any leading dimension, alignment and group stride.
+    offs   int32 or int64, contiguous, on the device, where it is read: nothing waits for it. Ends that fall or run past
+           what they cut give wrong numbers, but no access outside the arrays.
+    c      shape and dtype of out; read only when beta is not 0, then `out` serves where c is None.
+    bias   [N], or [G,N] with a row for each group; out's dtype.
+    out    row-major to write to; may be c. out_dtype: a's dtype (default) or float32.
+    tail   what becomes of rows or columns of out past the last end: "leave" them as they were, or "zero".
+    activation, precision, variant, stream as in gemm().
+    Returns out, or a new array of a's framework. Raises Error.
     """
-    if len(getattr(b, "shape", ())) == 2:
-        raise invalid(
-            "b has 2 dimensions: grouped_mm with a 2-D b (groups along K or N) is not in this version; for one b "
-            "shared by all groups call grouped_gemm_jagged"
-        )
-    return packed_rows(
-        a, b, offs, "offs", False, False, c, alpha, beta, bias, activation, precision, out, out_dtype, variant, stream
-    )
+    return packed(
+        a, b, Ends(offs, "offs", False), c, alpha, beta, bias, activation, precision, out, out_dtype, tail, variant,
+        stream,
+    )  # fmt: skip
 
 
 def grouped_gemm_jagged(
     a_packed, b, group_offsets, *, c=None, alpha=1.0, beta=0.0, bias=None, activation=None, precision=None, out=None,
     out_dtype=None, variant=None, stream=None,
 ):  # fmt: skip
-    """grouped_mm with offsets that start with 0: rows of group g are group_offsets[g] to group_offsets[g + 1] - 1.
+    """Packed rows with offsets that start with 0: those of group g are group_offsets[g] to group_offsets[g + 1] - 1.
 
-    b [K,N] is shared by all groups (then one dense GEMM over all rows is what runs), or [G,K,N] has one each.
+    b [K,N] is shared by all groups (then one dense GEMM over all rows is what runs), or [G,K,N] has one each. All else
+    as in grouped_mm().
     """
-    shared = len(getattr(b, "shape", ())) == 2
-    return packed_rows(
-        a_packed, b, group_offsets, "group_offsets", True, shared, c, alpha, beta, bias, activation, precision, out,
-        out_dtype, variant, stream,
+    return packed(
+        a_packed, b, Ends(group_offsets, "group_offsets", True), c, alpha, beta, bias, activation, precision, out,
+        out_dtype, "leave", variant, stream,
     )  # fmt: skip

@@ -40,7 +40,8 @@ def grouped_gemm(
 
     a, b: sequences of matrices, a[g] [M_g,K_g], b[g] [K_g,N_g], of one dtype; all of a stored one way (row-major or
     transposed), and all of b. c, out, bias: sequences too, as in gemm(); bias[g] [N_g]. The tables of pointers and
-    sizes are copied to the device, in order with the stream. Returns the list of outputs.
+    sizes are copied to the device, in order with the stream. Where addresses, strides and sizes of all groups are
+    multiples of 16 bytes, faster kernels may run. Returns the list of outputs.
     """
     if len(a) == 0:
         return [] if out is None else out
@@ -100,13 +101,18 @@ def run_with_workspace(args, like, stream: int) -> None:
 
 def grouped_gemm_tables(
     *, a, b, d, m, n, k, lda, ldb, ldd, dtype, out_dtype=None, trans_a=False, trans_b=False, c=None, ldc=None,
-    bias=None, alpha=1.0, beta=0.0, activation=None, precision=None, variant=None, stream=None,
+    bias=None, alpha=1.0, beta=0.0, activation=None, precision=None, aligned=False, variant=None, stream=None,
 ) -> None:  # fmt: skip
     """grouped_gemm with tables on the device: nothing is copied and nothing waits, so it can be captured in a graph.
 
     a, b, c, d, bias: 1-D int64 arrays of G device addresses. m, n, k, lda, ldb, ldc, ldd: 1-D int64 arrays of G
     sizes and leading dimensions (elements). trans_a: matrices of a are stored [K,M]; trans_b: those of b [N,K]. All
     are read when the kernel runs; addresses cannot be checked.
+
+    aligned: your word that in every group the addresses in a, b, c and d are multiples of 16 bytes, and n, k, the
+    leading dimensions and, with trans_a, m are multiples of 8 (float32 inputs: 4). Then faster kernels may run. It
+    cannot be checked either: said falsely, numbers are wrong or the kernel faults. Groups with m or n of 0, and what is
+    not read, do not count (libgemm.h). grouped_gemm() sees it by itself.
     """
     handle = stream_handle(stream, d)
     dtype = dtype_name(dtype)
@@ -117,7 +123,7 @@ def grouped_gemm_tables(
     pointers = {"a": a, "b": b, "c": c, "d": d, "bias": bias}
     tables = {**pointers, "m": m, "n": n, "k": k, "lda": lda, "ldb": ldb, "ldc": ldc, "ldd": ldd}
     args.groups = groups = view(d, "d", handle).shape[0]
-    args.trans_a, args.trans_b = bool(trans_a), bool(trans_b)
+    args.trans_a, args.trans_b, args.aligned = bool(trans_a), bool(trans_b), bool(aligned)
     for name, table in tables.items():
         if table is None:
             continue

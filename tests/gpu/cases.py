@@ -24,6 +24,7 @@ ENTRIES = {
     "grouped_gemm_jagged": "grouped_mm",
 }
 ACTIVATIONS = (None, "relu", "gelu", "silu")
+RAGGED = ("m", "n", "k", "none")  # in the order of the C enum
 SPREADS = ("uniform", "skewed", "empty", "one", "log", "full")
 
 
@@ -44,10 +45,14 @@ class Case:
     batch: int = -1  # -1: two-dimensional operands
     shared: str = ""  # which of "a", "b", "c" all batches (jagged: "b", all groups) share
     groups: int = 0
-    spread: str = "full"  # how group sizes are drawn: SPREADS, "halves" (each half the last) or "steps" (growing m)
+    cuts: tuple = ()  # sizes of packed groups, where they do not follow the spread
+    spread: str = "full"  # how group sizes are drawn: SPREADS, "halves" (each half the last) or "steps" (growing)
     vary: str = "m"  # which sizes of a pointer-array group follow the spread
-    tail: int = 0  # rows past the last end
+    ragged: str = "m"  # which size the ends of a packed group cut: RAGGED
+    tail: int = 0  # rows (columns, K) past the last end
+    zero: bool = False  # rows or columns of D past the last end are set to 0
     wide: bool = False  # int64 ends
+    aligned: bool = False  # device tables: the caller's word that all of their matrices are
     pads: tuple = (0, 0, 0, 0)  # elements between rows of A, B, C, D
     leads: tuple = (0, 0, 0, 0)  # elements between an aligned address and A, B, C, D
     alpha: float = 1.0
@@ -57,7 +62,8 @@ class Case:
     bias: str = ""  # "", "row" (one for all) or "each" (per batch or group)
     activation: str | None = None
     fresh: bool = False  # no out: the library allocates it
-    values: str = "normal"  # normal, inf, nan (a few among A and B), nan_ab (all of A and B, with alpha = 0)
+    # normal; inf, nan (a few of A and B); nan_ab (all, with alpha = 0); inf_odd, nan_odd (all of every second group)
+    values: str = "normal"
     variant: str | None = None
 
     def __repr__(self) -> str:
@@ -72,8 +78,23 @@ class Case:
     def pointers(self) -> bool:
         return self.op == "grouped_gemm"
 
+    @property
+    def packed(self) -> bool:
+        return self.op == "grouped_mm"
+
+    def has_groups(self, letter: str) -> bool:
+        """Whether each packed group has a matrix of its own of this operand, which then has three dimensions."""
+        own = {"m": "b", "n": "a", "k": "cd", "none": "abcd"}[self.ragged]
+        return self.packed and letter in own and letter not in self.shared
+
+    @property
+    def tail_of_d(self) -> bool:
+        """Whether D has rows or columns that belong to no group."""
+        return self.packed and self.ragged in "mn" and "b" not in self.shared and self.tail > 0
+
     def group_sizes(self) -> list[tuple[int, int, int]]:
-        """(m, n, k) of every group. n and k vary only for arrays of pointers."""
+        """(m, n, k) of every group. One of them varies for packed groups, any of them for arrays of pointers."""
+        varying = self.vary if self.pointers else self.ragged.replace("none", "")
         rng = random.Random(f"groups {self.seed}")
         sizes = []
         one = rng.randrange(max(self.groups, 1))
@@ -82,13 +103,30 @@ class Case:
             if self.spread == "halves":
                 m, n, k = self.m >> group, self.n >> group, self.k >> group
             elif self.spread == "steps":
-                m = self.m * (group + 1) // self.groups
-            n = n if self.pointers and "n" in self.vary else self.n
-            k = k if self.pointers and "k" in self.vary else self.k
+                m, n, k = (top * (group + 1) // self.groups for top in (self.m, self.n, self.k))
+            if self.cuts:
+                m = n = k = self.cuts[group]
+            m = m if self.pointers or "m" in varying else self.m
+            n = n if "n" in varying else self.n
+            k = k if "k" in varying else self.k
             if self.pointers and "0" in self.vary and rng.random() < 0.15:
                 k = 0
             sizes.append((m, n, k))
         return sizes
+
+    def totals(self) -> tuple[int, int, int]:
+        """Sizes of the matrices as they stand: the one that ends cut is that of all groups together."""
+        sizes = {"m": self.m, "n": self.n, "k": self.k}
+        if self.packed and self.ragged != "none":
+            sizes[self.ragged] = sum(size["mnk".index(self.ragged)] for size in self.group_sizes()) + self.tail
+        return sizes["m"], sizes["n"], sizes["k"]
+
+
+def aligned_pads(case: Case, pads=(0, 0, 0, 0)) -> tuple:
+    """Least gaps after which stored rows of A, B, C and D are multiples of 8 elements, and `pads` more."""
+    m, n, k = case.totals()
+    stored = (m if case.trans_a else k, k if case.trans_b else n, n, n)
+    return tuple(-x % 8 + pad for x, pad in zip(stored, pads, strict=True))
 
 
 def draw(rng: random.Random, spread: str, top: int, chosen: bool) -> int:
@@ -150,9 +188,11 @@ def random_groups(rng: random.Random, entry: str, largest: int) -> dict:
     if ENTRIES[entry] == "grouped_gemm":
         return {**fields, "vary": rng.choice(("m", "mn", "mnk", "mk0", "mnk0"))}
     fields["tail"] = rng.choice((0, 0, 1, rng.randint(1, 200)))
-    if entry == "grouped_gemm_jagged" and rng.random() < 0.4:
-        fields["shared"] = "b"
-    return {**fields, "wide": rng.random() < 0.5}
+    if entry == "grouped_gemm_jagged":
+        return {**fields, "wide": rng.random() < 0.5, "shared": "b" if rng.random() < 0.4 else ""}
+    ragged = rng.choice(RAGGED)
+    fields["tail"] *= ragged != "none"
+    return {**fields, "wide": rng.random() < 0.5, "ragged": ragged, "zero": rng.random() < 0.4}
 
 
 def random_batch(rng: random.Random, largest: int) -> dict:
@@ -164,6 +204,17 @@ def random_batch(rng: random.Random, largest: int) -> dict:
             fields = {name: min(value, 160) for name, value in fields.items()}
         fields.update(batch=batch, shared=shared)
     return fields
+
+
+def aligned_groups(rng: random.Random, case: Case, largest: int) -> Case:
+    """Packed groups, now and then, such that rows for whole matrices take them, often of several tiles."""
+    if not case.packed or rng.random() < 0.15:
+        return case
+    if case.ragged == "m" and not case.trans_b:
+        case = dataclasses.replace(case, k=-(-case.k // 64) * 64)
+    if case.ragged != "n" and case.groups < 40 and rng.random() < 0.5:
+        case = dataclasses.replace(case, n=rng.randrange(8, min(largest, 2000), 8))
+    return dataclasses.replace(case, pads=aligned_pads(case, case.pads))
 
 
 def random_case(seed: int, largest: int = 3000) -> Case:
@@ -184,7 +235,7 @@ def random_case(seed: int, largest: int = 3000) -> Case:
         fields.update(fresh=rng.random() < 0.2)
     if fields["c"] in ("in_place", "out"):
         fields.update(shared=fields.get("shared", "").replace("c", ""))
-    return Case(
+    case = Case(
         seed=seed,
         entry=entry,
         a_type=a_type,
@@ -196,3 +247,4 @@ def random_case(seed: int, largest: int = 3000) -> Case:
         activation=rng.choice((None, None, *ACTIVATIONS)),
         **fields,
     )
+    return aligned_groups(rng, case, largest) if aligned else case

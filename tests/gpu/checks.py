@@ -23,7 +23,8 @@ def call(lib, p: Problem) -> list[torch.Tensor]:
     words = keywords(case)
     if case.entry == "grouped_gemm_tables":
         dtypes = {"dtype": DTYPES[case.a_type], "out_dtype": DTYPES[case.d_type]}
-        lib.grouped_gemm_tables(**p.tables, **dtypes, trans_a=case.trans_a, trans_b=case.trans_b, **words)
+        turned = {"trans_a": case.trans_a, "trans_b": case.trans_b, "aligned": case.aligned}
+        lib.grouped_gemm_tables(**p.tables, **dtypes, **turned, **words)
         return p.d
     listed = case.entry == "grouped_gemm"
     if p.bias is not None:
@@ -38,8 +39,9 @@ def call(lib, p: Problem) -> list[torch.Tensor]:
         return list(lib.grouped_gemm(p.a, p.b, **words))
     if case.entry == "gemm":
         return [lib.gemm(p.a[0], p.b[0], **words)]
-    entry = lib.grouped_mm if case.entry == "grouped_mm" else lib.grouped_gemm_jagged
-    return [entry(p.a[0], p.b[0], p.ends, **words)]
+    if case.entry == "grouped_gemm_jagged":
+        return [lib.grouped_gemm_jagged(p.a[0], p.b[0], p.ends, **words)]
+    return [lib.grouped_mm(p.a[0], p.b[0], p.ends, tail="zero" if case.zero else "leave", **words)]
 
 
 def products(p: Problem, d: list[torch.Tensor]):
@@ -53,10 +55,21 @@ def products(p: Problem, d: list[torch.Tensor]):
             if d[i].numel():
                 yield f"group {i}", d[i], p.a[i], p.b[i], c and c[i], p.bias and p.bias[i]
         return
+    yield from packed_products(p, d[0], c and c[0])
+
+
+def packed_products(p: Problem, d: torch.Tensor, c: torch.Tensor | None):
+    """Of each packed group that has some of D: one that is empty in K does."""
+    ragged = p.case.ragged
     for i in range(p.case.groups):
-        rows = slice(p.host_ends[i], p.host_ends[i + 1])
-        if rows.start < rows.stop:
-            yield f"group {i}", d[0][rows], p.a[0][rows], p.b[0][i], c and c[0][rows], p.bias and p.bias[0][i]
+        if ragged in "mn" and p.host_ends[i] >= p.host_ends[i + 1]:
+            continue
+        rows, cols, _ = p.place(i)
+        a, b = p.group_inputs(i)
+        own = (i,) if p.case.has_groups("d") else ()
+        got, old = (x if x is None else x[(*own, rows, cols)] for x in (d, c))
+        bias = p.bias and (p.bias[0][i] if p.bias[0].dim() == 2 else p.bias[0])[cols]
+        yield f"group {i}", got, a, b, old, bias
 
 
 def mismatches(p: Problem, d: list[torch.Tensor]) -> list[str]:
@@ -79,13 +92,17 @@ def mismatches(p: Problem, d: list[torch.Tensor]) -> list[str]:
     return [f"mismatch in {found[index][0]} {tuple(want.shape)}: {describe(found[index][1], want, ratio)}"]
 
 
-def tail_problems(p: Problem) -> list[str]:
-    """Rows past the last end keep their bits (NaN, or what C = D held)."""
-    if p.case.op != "grouped_mm" or p.one_b or p.case.fresh or not p.case.tail:
+def tail_problems(p: Problem, d: list[torch.Tensor]) -> list[str]:
+    """Rows or columns past the last end are 0 where that was asked, else keep their bits (NaN, or what C = D held)."""
+    case = p.case
+    if not case.tail_of_d or (case.fresh and not case.zero):
         return []
-    tail = p.d[0][p.host_ends[-1] :]
-    same = tail == p.c_values[0][p.host_ends[-1] :] if p.case.c in ("in_place", "out") else tail.isnan()
-    return [] if bool(same.all()) else [f"stray write: rows past the last end {p.host_ends[-1]} of D were written"]
+    place = (slice(None),) * "mn".index(case.ragged) + (slice(p.host_ends[-1], None),)
+    what = f"{case.ragged} past the last end {p.host_ends[-1]} of D"
+    if case.zero:
+        return [] if bool((d[0][place] == 0).all()) else [f"mismatch: {what} is not 0"]
+    kept = d[0][place] == p.c_values[0][place] if case.c in ("in_place", "out") else d[0][place].isnan()
+    return [] if bool(kept.all()) else [f"stray write: {what} was written"]
 
 
 def shape_problems(p: Problem, d: list[torch.Tensor]) -> list[str]:
@@ -104,7 +121,7 @@ def run_problem(lib, p: Problem) -> list[str]:
     d = call(lib, p)
     problems = shape_problems(p, d)
     if not problems:
-        problems = mismatches(p, d) + tail_problems(p)
+        problems = mismatches(p, d) + tail_problems(p, d)
     for arena in (*p.inputs, p.d_arena):
         problems += arena.problems()
     return problems

@@ -4,11 +4,13 @@ A check takes a `Context` and yields, for each thing it tried, the list of its p
 """
 
 import itertools
+import random
 from dataclasses import dataclass, replace
 
 import torch
 
-from .cases import ENTRIES, TYPES, Case
+from .cases import ENTRIES, RAGGED, TYPES, Case, aligned_pads
+from .cases_groups import group_cases, is_fast
 from .checks import call, run_case, run_problem
 from .problem import Problem
 from .reference import DTYPES
@@ -19,10 +21,18 @@ class Context:
     lib: object
     device: torch.device
     stand_in: bool = False  # no GPU: sizes are kept small
+    part: int = 1  # of so many `parts`, which checks of every variant are done in
+    parts: int = 1
 
     @property
     def cuda(self) -> bool:
         return self.device.type == "cuda"
+
+    @property
+    def target(self) -> int:
+        """Compute capability * 10 of the GPU; 0 where there is none, which is the stand-in's."""
+        major, minor = torch.cuda.get_device_capability(self.device) if self.cuda else (0, 0)
+        return major * 10 + minor
 
     def run(self, case: Case) -> list[str]:
         return run_case(self.lib, case, self.device)
@@ -43,16 +53,17 @@ def seeds(ctx: Context):
         yield ctx.run(replace(jagged, shared=shared, wide=wide))
 
 
-def here(ctx: Context, variant) -> bool:
-    """Whether a variant is for the present GPU."""
-    if not ctx.cuda:
-        return True
-    major, minor = torch.cuda.get_device_capability(ctx.device)
-    return str(variant.target).removeprefix("sm").strip("_") == f"{major}{minor}"
+def chosen(ctx: Context) -> list:
+    """This part's variants for the present GPU, but for helpers, which run before others."""
+    found = [v for v in ctx.lib.variants() if v.target == ctx.target and v.op in ENTRIES.values()]
+    return found[ctx.part - 1 :: ctx.parts]
 
 
 def variant_cases(v):
     """Problems that satisfy a variant's guard: all operands moved off alignment unless the guard forbids it."""
+    if is_fast(v):
+        yield from group_cases(v)
+        return
     entry = "grouped_gemm_tables" if v.op == "grouped_gemm" else v.op
     types = {"a_type": v.a_type, "d_type": v.d_type, "precision": v.precision or "exact"}
     case = Case(entry=entry, trans_a=bool(v.trans_a), trans_b=bool(v.trans_b), variant=v.name, **types)
@@ -63,15 +74,25 @@ def variant_cases(v):
     if v.op != "gemm":
         sizes |= {"groups": 5, "spread": "steps", "vary": "m" if v.align16 else "mnk"}
     activation = None if v.linear else "gelu"
-    yield replace(case, **sizes)
-    yield replace(case, **sizes, alpha=-0.5, beta=2.0, c="in_place", bias="each", activation=activation)
+    promise = {"aligned": v.op == "grouped_gemm" and bool(v.align16)}
+    yield replace(case, **sizes, **promise)
+    epilogue = {"alpha": -0.5, "beta": 2.0, "c": "in_place", "bias": "each", "activation": activation}
+    yield replace(case, **sizes, **epilogue, **promise)
+    if promise["aligned"]:
+        uneven = {"groups": 4, "spread": "halves", "vary": "mnk0", "m": 256, "n": 128, "k": 512, "pads": (8, 16, 24, 8)}
+        for entry in ("grouped_gemm_tables", "grouped_gemm"):  # the library looks at lists itself
+            yield replace(case, **uneven, **epilogue, entry=entry, aligned=entry == "grouped_gemm_tables")
+        yield replace(case, **uneven, alpha=0.0, values="nan_ab", beta=1.0, c="separate", aligned=True)
+    if v.op == "grouped_mm":  # groups of aligned operands can be cut along their rows alone
+        for ragged in ("none",) if v.align16 else RAGGED[1:]:
+            yield replace(case, **sizes, **epilogue, ragged=ragged, tail=0 if ragged == "none" else 9, zero=True)
     if v.op == "gemm" and not v.single:
         yield replace(case, **sizes, batch=3, shared="b", bias="each", activation=activation)
 
 
 def variants(ctx: Context):
     """Every variant of this GPU by name, then the same problem with the library's own choice."""
-    found = [v for v in ctx.lib.variants() if here(ctx, v) and v.op in ENTRIES.values()]  # helpers run before others
+    found = chosen(ctx)
     if not found:
         yield ["the library has no variant for this GPU"]
     for v in found:
@@ -111,6 +132,12 @@ def empty(ctx: Context):
         yield ctx.run(Case(batch=batch))
     for entry in ("grouped_mm", "grouped_gemm_jagged"):
         yield ctx.run(Case(entry=entry, groups=0, tail=5))
+    for ragged, zero in itertools.product(RAGGED, (False, True)):
+        tail = 0 if ragged == "none" else 5
+        case = Case(entry="grouped_mm", m=40, n=24, k=32, ragged=ragged, zero=zero, tail=tail, bias="each")
+        yield ctx.run(replace(case, groups=0))
+        for size, more in itertools.product("mnk", words):
+            yield ctx.run(replace(case, groups=3, **{**more, "bias": "row", size: 0}))
 
 
 def many(ctx: Context):
@@ -125,22 +152,59 @@ def many(ctx: Context):
     for entry, spread in (("grouped_mm", "one"), ("grouped_mm", "empty"), ("grouped_gemm_tables", "one")):
         groups = 65535 if spread == "one" else 3000
         yield ctx.run(Case(entry=entry, groups=groups, spread=spread, vary="mn", m=70, n=8, k=8, tail=3))
+    for ragged, spread in (("n", "one"), ("n", "empty"), ("k", "empty"), ("none", "full")):
+        groups = 65535 if spread == "one" else 3000
+        tail = 0 if ragged == "none" else 3
+        sizes = {"m": 8, "n": 8, "k": 8, **({ragged: 70} if ragged in "nk" else {})}
+        yield ctx.run(
+            Case(entry="grouped_mm", groups=groups, spread=spread, ragged=ragged, zero=True, tail=tail, **sizes)
+        )
 
 
 def lying_ends(ctx: Context):
     """Ends that fall, are negative or run past the rows: no access outside the buffers, whatever the rows hold."""
     tables = ([50, 20, 400, 120], [-5, -1, 60, 30], [10**6, 0, 150, 151], [0, -(2**31), 2**31 - 1, 7])
-    for table, wide, entry in itertools.product(tables, (False, True), ("grouped_mm", "grouped_gemm_jagged")):
-        case = Case(entry=entry, groups=4, m=30, tail=30, n=72, k=40, wide=wide, pads=(8, 0, 0, 8))
-        p = Problem(case, ctx.device)
-        table = [x * 2**20 if wide else x for x in table]
-        p.ends.copy_(torch.tensor(([3] if len(p.ends) == 5 else []) + table, dtype=p.ends.dtype))
-        call(ctx.lib, p)
-        problems = [x for arena in (*p.inputs, p.d_arena) for x in arena.problems()]
-        yield [f"{problem} with ends {table} [{case!r}]" for problem in problems]
-    p = Problem(Case(entry="grouped_mm", groups=3, m=50, n=40, k=24), ctx.device)
-    p.ends.copy_(torch.tensor([50, 100, 10**9]))  # the last end past the rows: clamped, so the answer is as without
-    yield run_problem(ctx.lib, p)
+    kinds = (("grouped_mm", "m"), ("grouped_gemm_jagged", "m"), ("grouped_mm", "n"), ("grouped_mm", "k"))
+    for table, wide, (entry, ragged), zero in itertools.product(tables, (False, True), kinds, (False, True)):
+        sizes = {"m": 72, "n": 72, "k": 40, ragged: 30}
+        case = Case(entry=entry, groups=4, tail=30, wide=wide, pads=(8, 0, 0, 8), ragged=ragged, **sizes)
+        case = replace(case, zero=zero and entry == "grouped_mm")
+        yield lie(ctx, case, [x * 2**20 if wide else x for x in table])
+    for ragged in "mnk":
+        p = Problem(Case(entry="grouped_mm", groups=3, m=50, n=50, k=50, ragged=ragged), ctx.device)
+        p.ends.copy_(torch.tensor([50, 100, 10**9]))  # the last end runs past: clamped, so the answer is as without
+        yield run_problem(ctx.lib, p)
+
+
+def lie(ctx: Context, case: Case, table: list[int]) -> list[str]:
+    """What a call with these ends writes outside its groups, or changes."""
+    p = Problem(case, ctx.device)
+    p.ends.copy_(torch.tensor(([3] if len(p.ends) == len(table) + 1 else []) + table, dtype=p.ends.dtype))
+    call(ctx.lib, p)
+    problems = [x for arena in (*p.inputs, p.d_arena) for x in arena.problems()]
+    return [f"{problem} with ends {table} [{case!r}]" for problem in problems]
+
+
+def lying_ends_of_groups(ctx: Context):
+    """The same for each row that sees all groups as one matrix: tables as long as its first problem's."""
+    rng = random.Random("lying ends")
+    for v in (v for v in chosen(ctx) if is_fast(v)):
+        case = next((c for c in group_cases(v) if c.ragged != "none"), None)
+        if case is None:
+            continue  # it reads no table
+        size = case.totals()["mnk".index(case.ragged)]
+        falling = [size - 7 * i for i in range(case.groups)]
+        back_and_forth = [size * (i % 2) for i in range(case.groups)]
+        for wide, bits in ((False, 31), (True, 63)):
+            garbage = [rng.randrange(-(2**bits), 2**bits) for _ in falling]
+            far = [(-1) ** i * (2**bits - 1 - i) for i in range(case.groups)]
+            near = [rng.randrange(-200, size + 200) for _ in falling]
+            for table in (falling, back_and_forth, garbage, far, near):
+                yield lie(ctx, replace(case, wide=wide), table)
+        past = replace(case, tail=0)
+        p = Problem(replace(past, pads=aligned_pads(past)), ctx.device)
+        p.ends[-1] = 2**31 - 1  # the last end alone runs past: clamped, so the answer is as without
+        yield run_problem(ctx.lib, p)
 
 
 def repeatable(ctx: Context):
@@ -151,6 +215,7 @@ def repeatable(ctx: Context):
             continue
         case = Case(entry=entry, a_type=a, d_type=d, precision=precision, bias="row", **shape)
         case = replace(case, groups=0 if entry == "gemm" else 4, spread="steps", activation="silu")
+        case = replace(case, ragged=RAGGED[shape["m"] % 4] if entry == "grouped_mm" else "m")
         p = Problem(case, ctx.device)
         bits = torch.int32 if DTYPES[d].itemsize == 4 else torch.int16
         runs = []

@@ -4,9 +4,8 @@ import itertools
 
 import torch
 
-from .cases import ENTRIES
 from .checks import call
-from .edge import Context, here, variant_cases
+from .edge import Context, chosen, variant_cases
 from .problem import Problem
 from .reference import DTYPES
 
@@ -20,17 +19,15 @@ def bits_of(ctx: Context, p: Problem, d_type: str) -> list:
 
 
 def once(ctx: Context):
-    """Each variant on one problem: short enough for compute-sanitizer's slow tools (`--only once`)."""
-    for v in ctx.lib.variants():
-        if here(ctx, v) and v.op in ENTRIES.values():
-            yield ctx.run(next(variant_cases(v)))
+    """Each variant on one problem: short enough for compute-sanitizer's slow tools, and less than `variants` does."""
+    for v in chosen(ctx):
+        print(f"now {v.name}", flush=True)  # for whom a tool's words between the lines are about
+        yield ctx.run(next(variant_cases(v)))
 
 
 def runs_of_variants(ctx: Context):
     """Twenty runs of each variant by name."""
-    for v in ctx.lib.variants():
-        if not here(ctx, v) or v.op not in ENTRIES.values():
-            continue
+    for v in chosen(ctx):
         case = next(variant_cases(v))
         p = Problem(case, ctx.device)
         first = bits_of(ctx, p, case.d_type)

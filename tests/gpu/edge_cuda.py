@@ -1,11 +1,12 @@
 """Named checks of what only a GPU has: graph capture, streams and threads, offsets past 2^31, two GPUs."""
 
 import contextlib
+import itertools
 import threading
 
 import torch
 
-from .cases import ENTRIES, Case, random_case
+from .cases import ENTRIES, RAGGED, Case, random_case
 from .checks import call, mismatches, run_case, tail_problems
 from .edge import Context
 from .problem import Problem
@@ -30,23 +31,26 @@ def after_replay(p: Problem, graph) -> list[str]:
         view.fill_(torch.nan)
     graph.replay()
     torch.cuda.synchronize(p.device)
-    problems = mismatches(p, p.d) + tail_problems(p)
+    problems = mismatches(p, p.d) + tail_problems(p, p.d)
     return [f"{x} [replay of {p.case!r}]" for x in problems + p.d_arena.problems()]
 
 
 def graphs(ctx: Context):
     """Capture as the first use after preload; replays see new operands and new ends. Run this check first."""
     ctx.lib.preload(torch.cuda.current_device() if ctx.device.index is None else ctx.device.index)
-    for aligned, entry in ((x, y) for x in (False, True) for y in ENTRIES if y != "grouped_gemm"):
+    kinds = [(entry, "m") for entry in ENTRIES if entry != "grouped_gemm"] + [("grouped_mm", x) for x in RAGGED[1:]]
+    for aligned, (entry, ragged) in itertools.product((False, True), kinds):
         pads = (8, 0, 8, 8) if aligned else (1, 3, 0, 5)
-        groups = {} if entry == "gemm" else {"groups": 6, "spread": "uniform", "vary": "mnk", "tail": 30}
+        groups = {} if entry == "gemm" else {"groups": 6, "spread": "uniform", "vary": "mnk", "ragged": ragged}
+        groups |= {"zero": aligned} if entry == "grouped_mm" else {}
+        groups |= {"tail": 30} if groups and ragged != "none" else {}
         p, graph = captured(ctx, Case(entry=entry, m=160, n=136, k=264, pads=pads, activation="relu", **groups))
         yield ["the captured call ran before its replay"] if any(not bool(x.isnan().all()) for x in p.d) else []
         yield after_replay(p, graph)
         for view in p.a_arena.views:
             view.normal_(generator=p.generator)
         yield after_replay(p, graph)
-        if p.case.op == "grouped_mm":
+        if p.ends is not None:
             lead = [0] if entry == "grouped_gemm_jagged" else []
             rows = p.host_ends[-1]
             p.host_ends = [0, 0, rows // 3, rows // 3, rows // 2, rows - 7, rows - 2]
@@ -100,7 +104,7 @@ def room(ctx: Context, gib: float) -> bool:
 
 
 def large_offsets(ctx: Context):
-    """Matrices whose element offsets pass 2^31: D, then A and B through their leading dimensions."""
+    """Matrices whose element offsets pass 2^31: D, then A and B through their leading dimensions, then groups."""
     if not room(ctx, 14):
         print("  large_offsets: skipped, less than 14 GiB of GPU memory free")
         return
@@ -109,6 +113,8 @@ def large_offsets(ctx: Context):
     ld = 2**26 + 24  # 40 stored rows end past 2^31 elements, 5 GiB
     for name in ("a", "a transposed", "b", "b transposed"):
         yield large_leading(ctx, name, ld)
+    for name in FAR_GROUPS:
+        yield large_groups(ctx, name, ld)
 
 
 def large_output(ctx: Context, trans_b: bool) -> list[str]:
@@ -145,6 +151,46 @@ def large_leading(ctx: Context, name: str, ld: int) -> list[str]:
     out = ctx.lib.gemm(a, b)
     worst = float(excess(out, *expected(a, b, d_type="bf16")).amax())
     return [f"mismatch with {name}, leading dimension {ld}: error / bound {worst:.3g}"] if worst > 1 else []
+
+
+FAR_GROUPS = ("a of each group", "b of each group", "d of each group", "a by K", "b by K", "b by N")
+
+
+def large_groups(ctx: Context, name: str, far: int) -> list[str]:
+    """40 groups, of which one operand has its pieces `far` apart; the others are small. Each group cuts 1 off."""
+    groups, m, n, k = 40, 24, 56, 32
+    flat = torch.empty(groups * far, dtype=torch.bfloat16, device=ctx.device)
+    new = {"dtype": torch.bfloat16, "device": ctx.device}
+
+    def pieces(rows: int, cols: int) -> torch.Tensor:
+        return flat.as_strided((groups, rows, cols), (far, cols, 1)).normal_()
+
+    ends, words = torch.arange(1, groups + 1, dtype=torch.int32, device=ctx.device), {}
+    a, b = torch.randn(m, groups, **new), torch.randn(groups, n, **new)  # K is cut
+    if name == "a of each group":
+        a, b = pieces(m, k), torch.randn(k, groups, **new)  # columns are
+    elif name == "b of each group":
+        a, b = torch.randn(groups, k, **new), pieces(k, n)  # rows are
+    elif name == "d of each group":
+        words["out"] = pieces(m, n)
+    elif name == "a by K":
+        a = pieces(1, m)[:, 0].mT
+    elif name == "b by K":
+        b = pieces(1, n)[:, 0]
+    else:
+        a, b = torch.randn(groups, m, k, **new), pieces(1, k)[:, 0].mT
+    d = ctx.lib.grouped_mm(a, b, ends, **words)
+    worst = 0.0
+    for g in range(groups):
+        one, two = (x[g] if x.dim() == 3 else x for x in (a, b))
+        if a.dim() == b.dim():
+            one, two, got = one[:, g : g + 1], two[g : g + 1], d[g]
+        elif a.dim() == 2:
+            one, got = one[g : g + 1], d[g : g + 1]
+        else:
+            two, got = two[:, g : g + 1], d[:, g : g + 1]
+        worst = max(worst, float(excess(got, *expected(one, two, d_type="bf16")).amax()))
+    return [f"mismatch with {name}, pieces {far} apart: error / bound {worst:.3g}"] if worst > 1 else []
 
 
 def other_gpu(ctx: Context):

@@ -17,18 +17,18 @@ class Problem:
         self.case, self.device = case, torch.device(device)
         self.sizes = case.group_sizes()
         self.generator = torch.Generator(device=self.device).manual_seed(case.seed)
-        self.rows = sum(m for m, _, _ in self.sizes) + case.tail if case.op == "grouped_mm" else case.m
+        self.m, self.n, self.k = case.totals()
         self.a_arena = self.operand("a", 0, case.a_type)
         self.b_arena = self.operand("b", 1, case.a_type)
         self.a = [self.logical(x, case.trans_a, "a") for x in self.a_arena.views]
         self.b = [self.logical(x, case.trans_b, "b") for x in self.b_arena.views]
         self.make_bias()
         self.make_output()
+        self.make_ends()
         self.poison()
         self.inputs = [x for x in (self.a_arena, self.b_arena, self.bias_arena, self.c_arena) if x is not None]
         for arena in (*self.inputs, self.d_arena):
             arena.freeze()
-        self.make_ends()
 
     def shapes(self, letter: str) -> list[tuple]:
         """Logical shape of every matrix of an operand; shared batches have none of their own."""
@@ -36,9 +36,9 @@ class Problem:
         rows = {"a": lambda m, n, k: (m, k), "b": lambda m, n, k: (k, n)}.get(letter, lambda m, n, k: (m, n))
         if case.pointers:
             return [rows(*size) for size in self.sizes]
-        shape = rows(self.rows, case.n, case.k)
-        if case.op == "grouped_mm":
-            return [(case.groups, *shape) if letter == "b" and "b" not in case.shared else shape]
+        shape = rows(self.m, self.n, self.k)
+        if case.packed:
+            return [(case.groups, *shape) if case.has_groups(letter) else shape]
         return [(case.batch, *shape) if case.batch >= 0 and letter not in case.shared else shape]
 
     def operand(self, letter: str, index: int, dtype: str, output: bool = False) -> Arena:
@@ -66,10 +66,10 @@ class Problem:
         count = {"gemm": case.batch, "grouped_mm": case.groups}.get(case.op, -1)
         if case.pointers:
             shapes = [(n,) for _, n, _ in self.sizes]
-        elif count >= 0 and (case.bias == "each" or case.op == "grouped_mm") and not self.one_b:
-            shapes = [(count, case.n)]
+        elif count >= 0 and case.bias == "each" and not self.one_b:
+            shapes = [(count, self.n)]
         else:
-            shapes = [(case.n,)]
+            shapes = [(self.n,)]
         for shape in shapes:
             self.bias_arena.place(shape, case.pads[3], case.leads[3])
         self.bias = self.bias_arena.inputs(self.generator).views
@@ -109,13 +109,31 @@ class Problem:
                 place = tuple(rng.randrange(n) for n in view.shape)
                 view[place] = rng.choice((torch.inf, -torch.inf)) if case.values == "inf" else torch.nan
 
+        if case.values in ("inf_odd", "nan_odd"):
+            for group in range(1, case.groups, 2):
+                for part in self.group_inputs(group):
+                    part.fill_(torch.inf if case.values == "inf_odd" else torch.nan)
+
+    def place(self, group: int) -> tuple[slice, slice, slice]:
+        """Rows, columns and K of a packed group."""
+        ragged = self.case.ragged
+        cut = slice(None) if ragged == "none" else slice(self.host_ends[group], self.host_ends[group + 1])
+        return tuple(cut if ragged == letter else slice(None) for letter in "mnk")
+
+    def group_inputs(self, group: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A and B of a packed group."""
+        rows, cols, inner = self.place(group)
+        of_a, of_b = ((group,) if self.case.has_groups(letter) else () for letter in "ab")
+        return self.a[0][(*of_a, rows, inner)], self.b[0][(*of_b, inner, cols)]
+
     def make_ends(self) -> None:
         """Group ends on the device (with a leading 0 for the jagged entry), and on the host for the reference."""
-        if self.case.op != "grouped_mm":
+        self.ends = None
+        if not self.case.packed or self.case.ragged == "none":
             return
         self.host_ends = [0]
-        for m, _, _ in self.sizes:
-            self.host_ends.append(self.host_ends[-1] + m)
+        for size in self.sizes:
+            self.host_ends.append(self.host_ends[-1] + size["mnk".index(self.case.ragged)])
         values = self.host_ends if self.case.entry == "grouped_gemm_jagged" else self.host_ends[1:]
         dtype = torch.int64 if self.case.wide else torch.int32
         self.ends = torch.tensor(values, dtype=dtype, device=self.device)

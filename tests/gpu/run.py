@@ -19,8 +19,10 @@ from tests.gpu import edge, edge_bits, edge_cuda, edge_errors  # noqa: E402
 from tests.gpu.cases import random_case  # noqa: E402
 from tests.gpu.standin import FAULTS, StandIn  # noqa: E402
 
-# Graph capture comes first: it must be the first use of the kernels.
 CUDA_CHECKS = ("graphs", "streams", "large_offsets", "other_gpu")
+BY_VARIANT = ("variants", "once", "runs_of_variants", "lying_ends_of_groups")  # can be done in parts
+ON_REQUEST = ("once",)  # others do the same work
+# Graph capture comes first: it must be the first use of the kernels.
 EDGE = (
     edge_cuda.graphs,
     edge.seeds,
@@ -31,6 +33,7 @@ EDGE = (
     edge.many,
     edge_cuda.large_offsets,
     edge.lying_ends,
+    edge.lying_ends_of_groups,
     edge.repeatable,
     edge_bits.once,
     edge_bits.runs_of_variants,
@@ -162,6 +165,13 @@ def report(run: Run, args, name: str, timing: dict | None) -> dict:
     return found | ({"speed_4096_bf16": timing} if timing else {})
 
 
+def read_part(word: str) -> tuple[int, int]:
+    part, _, parts = word.partition("/")
+    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{word!r}: one part of several is wanted, such as 2/3")
+    return int(part), int(parts)
+
+
 def arguments(argv) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, default=1000, metavar="COUNT")
@@ -169,13 +179,20 @@ def arguments(argv) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0, help="start nothing new after this long")
     parser.add_argument("--out", type=Path, default=ROOT / "tests" / "results")
     parser.add_argument("--only", help="one check by name, or 'random'")
+    parser.add_argument("--part", type=read_part, default=(1, 1), metavar="I/N", help="of a check of every variant")
     parser.add_argument("--stand-in", action="store_true", help="rehearse with torch on the CPU in libgemm's place")
     parser.add_argument("--break-it", choices=FAULTS, help="a fault for the stand-in")
     args = parser.parse_args(argv)
     names = [check.__name__ for check in EDGE] + ["random"]
     if args.only and args.only not in names:
         parser.error(f"--only {args.only}: allowed is {', '.join(names)}")
+    if args.part != (1, 1) and args.only not in BY_VARIANT:
+        parser.error(f"--part goes with --only {' or '.join(BY_VARIANT)}")
     return args
+
+
+def wanted(args, check) -> bool:
+    return args.only == check.__name__ if args.only else check.__name__ not in ON_REQUEST
 
 
 def main(argv=None) -> int:
@@ -187,10 +204,13 @@ def main(argv=None) -> int:
 
         device = torch.device("cuda", torch.cuda.current_device())
         name = torch.cuda.get_device_name(device)
-    run = Run(edge.Context(lib, device, args.stand_in), args.seconds)
+    ctx = edge.Context(lib, device, args.stand_in, *args.part)
+    part = f"part {ctx.part}/{ctx.parts}"  # tests/gpu/races.py reads this line and the last
+    print(f"build {lib.info()['build_id']} on {name}, sm_{ctx.target}: {args.only or 'all'}, {part}", flush=True)
+    run = Run(ctx, args.seconds)
     for check in EDGE:
         cuda_only = check.__name__ in CUDA_CHECKS
-        if args.only in (None, check.__name__) and not run.over and (run.ctx.cuda or not cuda_only):
+        if wanted(args, check) and not run.over and (run.ctx.cuda or not cuda_only):
             run.edge(check)
     if args.only in (None, "random"):
         run.random(args.seed, args.random, 300 if args.stand_in else 3000)
@@ -202,7 +222,8 @@ def main(argv=None) -> int:
     print(f"\n{'check':16}{'run':>8}{'failed':>8}")
     for check, count in run.checks.items():
         print(f"{check:16}{count:8}{run.failures.get(check, 0):8}")
-    print(f"{found['passed']} passed, {found['failed']} failed in {found['seconds']} s on {name}; wrote {path}")
+    late = ", out of time" if run.out_of_time else ""
+    print(f"{found['passed']} passed, {found['failed']} failed in {found['seconds']} s on {name}{late}; wrote {path}")
     return 0 if found["passed"] and not found["failed"] else 1
 
 

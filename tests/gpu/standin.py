@@ -17,8 +17,11 @@ FAULTS = (
     "read A at alpha 0", "read past A", "read before B", "ignore alpha", "ignore beta", "drop bias",
     "bias of group 0", "wrong activation", "relu drops NaN", "swap groups", "skip partial tile", "skip K tail",
     "write pad row", "16-bit sums", "tf32 for ieee", "Inf to NaN", "skip K = 0", "int32 ends", "new out",
-    "accept anything", "vary", "trust ends",
+    "accept anything", "vary", "trust ends", "skip empty K", "keep tail", "K of the next group",
 )  # fmt: skip
+
+# Of rows that see packed groups as one matrix, with a layout that such a row takes (trans_a, trans_b).
+GROUP_GUARDS = {"_descriptor_linear_rows": (0, 1), "_descriptor_equal_linear": (1, 0)}
 
 
 def tf32(x: torch.Tensor) -> torch.Tensor:
@@ -44,17 +47,18 @@ class StandIn:
         for op in sorted(set(ENTRIES.values())):
             for i, (a, d, precision) in enumerate(TYPES):
                 fields = {"op": op, "target": 0, "a_type": a, "d_type": d, "precision": precision}
-                for guard in (False, True):
-                    name = f"{op}_{a}_{d}_{precision}_{guard}"
+                fast = GROUP_GUARDS if (op, a, d) == ("grouped_mm", "bf16", "bf16") else {}  # one type: they take long
+                for guard in ("", "_align16_linear", *fast):
+                    trans_a, trans_b = fast.get(guard, (i % 2, i // 2 % 2))
                     layout = {
-                        "trans_a": i % 2,
-                        "trans_b": i // 2 % 2,
-                        "align16": int(guard),
-                        "linear": int(guard),
-                        "single": 0,
+                        "trans_a": trans_a,
+                        "trans_b": trans_b,
+                        "align16": int(guard != ""),
+                        "linear": int("linear" in guard),
+                        "single": int("descriptor" in guard),
                         "block_m": 64,
                     }
-                    found.append(SimpleNamespace(name=name, **fields, **layout))
+                    found.append(SimpleNamespace(name=f"{op}_{a}_{d}_{precision}{guard}", **fields, **layout))
         return found
 
     def check(self, *arguments) -> None:
@@ -92,7 +96,7 @@ class StandIn:
         if 0 in d.shape or (a.shape[-1] == 0 and fault == "skip K = 0"):
             return
         x = torch.zeros(d.shape, dtype=torch.float32, device=d.device)
-        if alpha != 0 or fault == "read A at alpha 0":
+        if (alpha != 0 and a.shape[-1]) or fault == "read A at alpha 0":
             x = x + (1.0 if fault == "ignore alpha" else alpha) * self.multiply(a, b, precision)
         for name, operand, end in (("read past A", a, True), ("read before B", b, False)):
             if fault == name and alpha != 0:
@@ -155,11 +159,15 @@ class StandIn:
         return found
 
     def grouped_gemm_tables(self, *, a, b, d, m, n, k, lda, ldb, ldd, dtype, out_dtype=None, trans_a=False,
-                            trans_b=False, c=None, ldc=None, bias=None, **words):  # fmt: skip
+                            trans_b=False, c=None, ldc=None, bias=None, aligned=False, **words):  # fmt: skip
         dtype, out_dtype = DTYPES.get(dtype, dtype), DTYPES.get(out_dtype, out_dtype) or DTYPES.get(dtype, dtype)
         for name, x in (("a", a), ("b", b), ("d", d), ("m", m), ("n", n), ("k", k)):
             require(x.dtype == torch.int64, f"table {name} is {x.dtype}: allowed is int64")
         sizes = list(zip(m.tolist(), n.tolist(), k.tolist(), strict=True))
+        read = k > 0
+        steps = [*(x[read] for x in (k, lda, ldb)), n, ldd]
+        kept = all((x % 8 == 0).all() for x in steps) and all((x % 16 == 0).all() for x in (a[read], b[read], d))
+        require(kept or not aligned, "aligned = True: the word is not kept")
 
         def load(pointers, lds, shapes, kind, flipped=False):
             rows = zip(pointers.tolist(), lds.tolist(), shapes, strict=True)
@@ -176,29 +184,60 @@ class StandIn:
         b = load(b, ldb, [(k, n) for _, n, k in sizes], dtype, trans_b)
         self.grouped_gemm(a, b, **lists, **words)
 
-    def grouped_mm(self, a, b, offs, *, c=None, bias=None, out=None, out_dtype=None, **words):
-        require(offs.dim() == 1 and offs.dtype in (torch.int32, torch.int64), f"ends are {offs.dtype}, {offs.dim()}-D")
-        require(a.dim() == 2 and b.dim() == 3 and len(offs) == len(b), f"{len(offs)} ends for b {tuple(b.shape)}")
-        require(a.device == offs.device, f"ends are on {offs.device}")
+    def grouped_mm(self, a, b, offs=None, *, c=None, bias=None, out=None, out_dtype=None, tail="leave", **words):
+        require(a.dim() in (2, 3) and b.dim() in (2, 3), f"a is {a.dim()}-D, b is {b.dim()}-D")
+        ragged = {(2, 3): "m", (3, 2): "n", (2, 2): "k", (3, 3): "none"}[a.dim(), b.dim()]
+        require((offs is None) == (ragged == "none"), f"ends with {a.dim()}-D a and {b.dim()}-D b")
+        require(tail in ("leave", "zero"), f"tail = {tail!r}")
+        groups = len(a) if offs is None else len(offs)
+        require(all(x.dim() == 2 or len(x) == groups for x in (a, b)), f"{groups} groups, b is {tuple(b.shape)}")
+        if offs is not None:
+            require(offs.dim() == 1 and offs.dtype in (torch.int32, torch.int64), f"ends: {offs.dtype}, {offs.dim()}-D")
+            require(a.device == offs.device, f"ends are on {offs.device}")
         fixed = {"alpha": 1.0, "beta": 0.0, "activation": None, "precision": None, "variant": None} | words
         fixed.pop("stream", None)
         self.check(a, b, c, fixed["beta"], bias, fixed["activation"], fixed["precision"], out, fixed["variant"])
-        d = self.output(a, (a.shape[0], b.shape[-1]), out, out_dtype)
+        shape = (a.shape[-2], b.shape[-1])
+        d = self.output(a, shape if ragged in "mn" else (groups, *shape), out, out_dtype)
         del fixed["variant"]
-        ends = offs.view(torch.int32)[: len(offs)] if self.fault == "int32 ends" else offs
-        start = 0
-        for group, end in enumerate(ends.tolist()):
-            start, end = min(max(start, 0), len(d)), min(max(end, start, 0), len(d))
-            if self.fault == "trust ends" and end - start == len(d) - start:
+        size = {"m": shape[0], "n": shape[1], "k": a.shape[-1], "none": 0}[ragged]
+        for group, (start, end) in enumerate(self.cuts(offs, groups, size)):
+            if self.fault == "trust ends" and ragged != "none" and end == size:
                 write_past(d)
-            other = len(b) - 1 - group if self.fault == "swap groups" else group
-            rows = slice(start, end)
-            v = None if bias is None else bias[0 if self.fault == "bias of group 0" else group]
-            self.tile(a[rows], b[other], (d if c is None else c)[rows], v, d[rows], **fixed)
-            start = end
-        if self.fault == "write pad row" and start < len(d):
-            d[start].zero_()
+            if self.fault == "skip empty K" and ragged == "k" and start == end:
+                continue
+            other = groups - 1 - group if self.fault == "swap groups" else group
+            place = {letter: slice(start, end) if ragged == letter else slice(None) for letter in "mnk"}
+            v = bias if bias is None or bias.dim() == 1 else bias[0 if self.fault == "bias of group 0" else group]
+            one = [
+                x if x is None or x.dim() == 2 else x[i] for x, i in ((a, group), (b, other), (c, group), (d, group))
+            ]
+            rows, cols = place["m"], place["n"]
+            old, into = (x[rows, cols] for x in (one[3] if c is None else one[2], one[3]))
+            left, right = one[0][rows, place["k"]], one[1][place["k"], cols]
+            if self.fault == "K of the next group" and ragged == "k" and end < size:
+                left = left + 0 * one[0][:, end : end + 1]
+            self.tile(left, right, old, v if v is None else v[cols], into, **fixed)
+        if ragged in "mn":
+            self.finish(d if ragged == "m" else d.mT, end if groups else 0, tail)
         return d
+
+    def cuts(self, offs, groups: int, size: int):
+        """(start, end) of each group as the kernel clamps them."""
+        ends = [0] * groups
+        if offs is not None:
+            ends = (offs.view(torch.int32)[:groups] if self.fault == "int32 ends" else offs).tolist()
+        starts = [0, *ends[:-1]]
+        for start, end in zip(starts, ends, strict=False):
+            start = min(max(start, 0), size)
+            yield start, min(max(end, start), size)
+
+    def finish(self, d, end: int, tail: str) -> None:
+        """What is past the last end."""
+        if self.fault == "write pad row" and end < len(d):
+            d[end].zero_()
+        if tail == "zero" and self.fault != "keep tail":
+            d[end:].zero_()
 
     def grouped_gemm_jagged(self, a, b, group_offsets, **words):
         return self.gemm(a, b, **words) if b.dim() == 2 else self.grouped_mm(a, b, group_offsets[1:], **words)

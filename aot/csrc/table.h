@@ -1,0 +1,104 @@
+/* table.h: what the generated table of kernels is made of (aot/templates/table.c.j2). Included by internal.h. */
+#ifndef LIBGEMM_TABLE_H
+#define LIBGEMM_TABLE_H
+
+#include <stdatomic.h>
+
+#include "driver.h"
+
+enum { LAYOUT_COUNT = 4, TYPE_LIMIT = 4 };
+struct row;
+struct device;
+struct call;
+
+/* Queue one variant with `call`'s arguments on `grid_x` blocks (clusters, when the variant has them). */
+typedef libgemm_status (*launcher)(const struct row *row, const struct device *device, struct call *call,
+                                   int64_t grid_x, libgemm_stream stream);
+
+/* What one copy through a descriptor moves; all 0 where the kernel takes no such descriptor. */
+struct box {
+  uint16_t rows, cols;
+  uint8_t swizzle, element; /* CUtensorMapSwizzle, CUtensorMapDataType */
+};
+enum { TENSOR_COUNT = 4 }; /* A, B, C, D */
+
+/* How long a row takes on a problem, where nobody has measured it: kernels/model.py has the formula. */
+struct model {
+  float fixed_ns, step_ns, tile_ns, byte_ps;
+};
+
+/* The same where tuning has: weights of the features of kernels/model.py, by layout. */
+enum { LOG_TERMS = 15, PRODUCT_TERMS = 11, TERMS = 1 + LOG_TERMS + PRODUCT_TERMS * (PRODUCT_TERMS + 1) / 2 + 12 };
+struct fit {
+  float scale; /* of the estimate by rates alone */
+  float weights[LAYOUT_COUNT][TERMS];
+};
+
+/* Rates in bytes, or products, a nanosecond: those features divide by. */
+struct machine {
+  float load, multiply, l2, memory;
+};
+extern const struct machine machine;
+extern const float stride_penalty[]; /* of a stride_class, on the bytes that move */
+enum { MOST_CLUSTER = 8 };
+extern const int16_t cluster_counts[MOST_CLUSTER + 1]; /* clusters of so many blocks that 132 multiprocessors hold */
+
+/* One variant: written by aot/templates/table.c.j2, best first within its bucket. */
+struct row {
+  const char *name, *entry, *sha256;
+  launcher launch;
+  int16_t target;
+  uint8_t op, a_type, d_type, precision, trans_a, trans_b;
+  uint8_t guard; /* enum guard bits */
+  uint8_t warps, ctas;
+  int16_t block_m, block_n, block_k;
+  int16_t registers;
+  uint32_t shared_bytes, local_bytes;
+  const struct fit *fit; /* NULL where nobody has measured: then the model counts */
+  struct model model;
+  uint8_t persistent; /* blocks take many tiles: no more are launched than fit on the device */
+  uint8_t overlaps;   /* waits by itself for the kernel ahead of it, and so may be started before that ends */
+  struct box boxes[TENSOR_COUNT];
+  uint32_t chunk, offset, cubin_bytes; /* where its cubin stands in the unpacked chunk */
+};
+
+/* A 16-bit product that was measured as such, and the fit of the tile that won. */
+struct known {
+  int32_t m, n, k, layout;
+  const struct fit *fit;
+};
+
+/* Rows of one target, in buckets by (op, types, layout). */
+struct target {
+  int16_t target, min_cuda, rows, multiprocessors; /* of the usual product, for explain without a GPU */
+  const char *min_driver;
+  const struct known *known;
+  int32_t known_count;
+  const uint16_t *buckets; /* bucket i holds rows[buckets[i]] to rows[buckets[i + 1]] */
+};
+
+/* A run of cubins packed together (LZ4 block format). */
+struct chunk {
+  uint32_t offset, packed_bytes, bytes;
+};
+
+extern const struct row rows[];
+extern const int32_t row_count;
+extern const struct target targets[];
+extern const int32_t target_count;
+extern const struct chunk chunks[];
+extern const int8_t type_index[TYPE_LIMIT][TYPE_LIMIT][TYPE_LIMIT]; /* [a][d][precision]; -1: no such combination */
+extern const int8_t type_count;
+extern const unsigned char cubin_blob[];
+extern const char build_id[];
+extern const char manifest[];
+extern const uint64_t manifest_bytes;
+
+/* Each row's loaded kernel, and the devices it was prepared for (bit = ordinal). Zero until first use. */
+struct row_state {
+  _Atomic(CUkernel) kernel;
+  _Atomic(uint64_t) prepared;
+};
+extern struct row_state row_states[];
+
+#endif

@@ -1,0 +1,118 @@
+"""libgemm beside torch.mm and addmm (cuBLAS) on one dense product, and the regret of its choice. Proves no numerics."""
+
+import json
+import math
+import random
+from pathlib import Path
+
+import libgemm
+import torch
+
+from bench.rows import floor_us, traffic
+from bench.timing import alternate, rotations
+
+SHAPES = json.loads(Path(__file__).with_name("dense.json").read_text())["shapes"]
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}  # the last as tf32
+
+
+def operands(shape: dict, name: str) -> tuple[list, float]:
+    """Rotated (a, b, c, out) of random normal numbers, and the floor in microseconds."""
+    m, n, k, dtype = shape["m"], shape["n"], shape["k"], DTYPES[name]
+    out_type = torch.float32 if shape["out"] == "f32" else dtype
+    row = {**shape, "dtype": name}
+
+    def matrix(rows: int, cols: int, turned: bool):
+        if turned:
+            return torch.randn(cols, rows, device="cuda").to(dtype).t()
+        return torch.randn(rows, cols, device="cuda").to(dtype)
+
+    layout = shape["layout"]
+    inputs = [
+        (matrix(m, k, layout[0] == "T"), matrix(k, n, layout[1] == "T"),
+         torch.randn(m, n, device="cuda").to(out_type), torch.empty(m, n, device="cuda", dtype=out_type))
+        for _ in range(rotations(traffic(row)))
+    ]  # fmt: skip
+    return inputs, floor_us(row)
+
+
+def calls(shape: dict, dtype: str) -> dict:
+    """The same product by libgemm and by its peer; alpha is 2 where beta is, as in the alpha/beta benchmark."""
+    precision = "tf32" if dtype == "f32" else None
+    beta = float(shape["beta"])
+    alpha = 2.0 if beta == 2 else 1.0
+
+    def ours(a, b, c, out):
+        libgemm.gemm(a, b, c if beta else None, alpha=alpha, beta=beta, out=out, precision=precision)
+
+    def peer(a, b, c, out):
+        if beta and out.dtype != a.dtype:
+            torch.addmm(c, a, b, out_dtype=out.dtype, beta=beta, alpha=alpha)
+        elif beta:
+            torch.addmm(c, a, b, beta=beta, alpha=alpha, out=out)
+        elif out.dtype != a.dtype:
+            torch.mm(a, b, out_dtype=out.dtype)
+        else:
+            torch.mm(a, b, out=out)
+
+    return {"ours": ours, "peer": peer}
+
+
+def variant_of(shape: dict, dtype: str, **more) -> str:
+    chosen, _ = libgemm.explain(
+        shape["m"], shape["n"], shape["k"], dtype, layout=shape["layout"].lower(),
+        out_dtype="f32" if shape["out"] == "f32" else None, precision="tf32" if dtype == "f32" else None,
+        **more,
+    )  # fmt: skip
+    return chosen.name
+
+
+def compare(shape: dict, dtype: str) -> dict:
+    inputs, floor = operands(shape, dtype)
+    us = alternate(calls(shape, dtype), inputs, floor)
+    peer = "torch.addmm" if shape["beta"] else "torch.mm"
+    keys = ("id", "m", "n", "k", "layout", "beta", "out")
+    return {
+        **{key: shape[key] for key in keys}, "op": "gemm", "dtype": dtype, "ours_us": us["ours"], "peer": peer,
+        "peer_us": us["peer"], "floor_us": floor, "variant": variant_of(shape, dtype),
+    }  # fmt: skip
+
+
+CHOSEN = "chosen"  # beside variants by name
+FINALISTS = 5
+
+
+def random_shape(seed: int) -> dict:
+    """Log-uniform sizes, M to 16384, N and K from 64, nine in ten a multiple of 8; not shapes of the suite."""
+    draw = random.Random(seed)
+    m, n, k = (round(math.exp(draw.uniform(math.log(low), math.log(16384)))) for low in (1, 64, 64))
+    layout = draw.choice(("NN", "NT", "TN", "TT"))
+    if draw.random() < 0.9:
+        n, k = n // 8 * 8, k // 8 * 8
+        m = m if layout[0] == "N" else max(8, m // 8 * 8)
+    return {"id": f"random {seed}", "m": m, "n": n, "k": k, "layout": layout, "beta": 0, "out": "same"}
+
+
+def regret_of(shape: dict, dtype: str = "bf16") -> dict:
+    """Time of a call that is left to choose over that of the best variant in the library, less 1. The best few of a
+    first round are measured again beside it, since the least of many noisy times is too small."""
+    inputs, floor = operands(shape, dtype)
+    layout = [letter == "T" for letter in shape["layout"]]
+    runs, a, b, out = {CHOSEN: lambda a, b, c, out: libgemm.gemm(a, b, out=out)}, *inputs[0][:2], inputs[0][3]
+    for v in libgemm.variants():
+        if (v.op, v.target, v.a_type, v.d_type) != ("gemm", target(), dtype, dtype) or [v.trans_a, v.trans_b] != layout:
+            continue
+        try:
+            libgemm.gemm(a, b, out=out, variant=v.name)
+        except libgemm.Error:
+            continue  # its guard refuses this shape
+        runs[v.name] = lambda a, b, c, out, name=v.name: libgemm.gemm(a, b, out=out, variant=name)
+    us = alternate(runs, inputs, floor)
+    few = [CHOSEN, *sorted(us, key=us.get)[:FINALISTS]]
+    us = alternate({name: runs[name] for name in few}, inputs, floor)
+    best = min(us, key=us.get)
+    return {**shape, "chosen": variant_of(shape, dtype), "best": best, "regret": us[CHOSEN] / us[best] - 1}
+
+
+def target() -> int:
+    major, minor = torch.cuda.get_device_capability()
+    return major * 10 + minor

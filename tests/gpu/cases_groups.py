@@ -1,0 +1,108 @@
+"""Problems for the rows that see packed groups as whole matrices: sizes at which a tile could go wrong. Data alone."""
+
+from dataclasses import replace
+
+from .cases import ACTIVATIONS, Case, aligned_pads
+
+# Groups of rows. Tiles have 128 rows, swapped ones a multiple of 16, which leave in runs of 32.
+FEW = (0, 130, 1, 17, 0, 72)
+SMALL = (0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 500, 1000, 0)
+AROUND_A_TILE = tuple(range(111, 130))
+AROUND_TWO = (255, 256, 257)
+MOSTLY_EMPTY = tuple(g * 37 % 41 if g % 7 == 3 else 0 for g in range(300))
+FULL = tuple(g * 37 % 41 + 1 for g in range(300))
+# Ends that cut K at odd places. A step is 64 deep, 32 in float32.
+ODD_K = (0, 1, 63, 0, 64, 65, 7, 130, 31, 200, 0)
+NEIGHBOURS = ("nan_odd", "inf_odd")
+
+
+def is_fast(v) -> bool:
+    """Whether a variant of packed groups reads through descriptors."""
+    return v.op == "grouped_mm" and bool(v.single)
+
+
+def fit(case: Case, **fields) -> Case:
+    """The case with these fields, aligned as descriptors need it; `pads` come on top."""
+    case = replace(case, **fields)
+    return replace(case, pads=aligned_pads(case, case.pads))
+
+
+def cut(case: Case, sizes: tuple, **fields) -> Case:
+    """The same with groups of these sizes."""
+    return fit(case, groups=len(sizes), cuts=sizes, **fields)
+
+
+def rows_cases(case: Case, activations, large: bool):
+    """Ends that cut the rows. A row-major B of several groups needs K in whole steps."""
+    deep = {"k": 200 if case.trans_b else 192}
+    epilogue = {"alpha": -0.5, "beta": 2.0, "bias": "each", "activation": activations[-1]}
+    yield cut(case, FEW, n=136, **deep, **epilogue, c="separate", tail=9, zero=True, pads=(8, 16, 0, 8))
+    for i, sizes in enumerate((SMALL, AROUND_A_TILE, AROUND_TWO, (500,), MOSTLY_EMPTY, FULL, (0,) * 130)):
+        words = {"wide": i % 2 == 1, "tail": (0, 70)[i % 3 == 0], "zero": i % 2 == 0, "pads": (0, 0, 0, 0)}
+        n, k = (136, 128, 1000, 8, 120, 8, 24)[i], (64, 512)[i % 2]
+        yield cut(case, sizes, n=n, k=k, **words)
+        more = {**words, **epilogue, "activation": activations[i % len(activations)], "zero": i % 2 == 1}
+        c, bias = ("in_place", "separate", "out")[i % 3], ("row", "each")[i % 2]
+        yield cut(case, sizes, n=n, **deep, **{**more, "c": c, "bias": bias, "pads": (8, 16, 24, 8)})
+    for k in (8, 64, 72, 200, 512):
+        if case.trans_b or k % 64 == 0:
+            yield cut(case, FEW, n=120, k=k, bias="row")
+        for rows in (1, 130):
+            yield cut(case, (rows,), n=128, k=k, beta=1.0, c="in_place")
+    for values in NEIGHBOURS:
+        yield cut(case, (70, 33, 1, 130, 16, 8, 64), n=136, **deep, values=values, beta=1.0, c="separate")
+    yield cut(replace(case, entry="grouped_gemm_jagged"), (0, *AROUND_TWO, 0), n=136, **deep, wide=True, tail=3)
+    if case.trans_b:
+        yield cut(case, SMALL, n=1000, k=200, alpha=0.75, bias="each")
+    if large:
+        yield cut(case, (5000, 1, 0, 3000), n=2056, k=448, tail=300, zero=True)  # many tiles for each block
+
+
+def inner_cases(case: Case, activations, large: bool):
+    """Ends that cut K, of an A and a B that are not contiguous in it."""
+    epilogue = {"alpha": -0.5, "beta": 2.0, "bias": "each", "activation": activations[-1]}
+    case = replace(case, ragged="k")
+    yield cut(case, ODD_K, m=72, n=136, **epilogue, c="separate", tail=9, pads=(8, 16, 0, 8))
+    for i, m in enumerate((1, 7, 64, 130, 200)):
+        n = (8, 120, 128, 136, 1000)[i]
+        yield cut(case, ODD_K, m=m, n=n, wide=i % 2 == 1, tail=i % 3 * 20)
+        more = {"c": ("in_place", "separate", "out")[i % 3], "bias": ("row", "each")[i % 2]}
+        yield cut(case, ODD_K[::-1], m=m, n=n, **{**epilogue, **more}, pads=(8, 16, 24, 8))
+    for values in NEIGHBOURS:
+        yield cut(case, ODD_K, m=130, n=136, values=values, tail=5)
+        yield cut(case, (1, 1, 64, 1, 63, 2, 0, 5), m=64, n=128, values=values, beta=1.0, c="separate")
+    for sizes in ((1000,), (0,), (0, 0, 0), MOSTLY_EMPTY, (1000, 3, 0, 512)):
+        tail = 0 if any(sizes) else 9  # a K of 0 in all reads nothing, and no such row runs
+        yield cut(case, sizes, m=70, n=24, beta=1.0, c="in_place", bias="each", tail=tail)
+    yield cut(case, (0, 64, 3, 0), m=64, n=64, alpha=float("inf"), bias="each")  # K = 0 knows no alpha
+    if large:
+        yield cut(case, (700, 0, 65, 1999), m=2000, n=2056)  # many tiles for each block
+
+
+def batch_cases(case: Case, activations, large: bool):
+    """Groups of equal size."""
+    epilogue = {"alpha": -0.5, "beta": 2.0, "bias": "each", "activation": activations[-1]}
+    case = replace(case, ragged="none")
+    for i, m in enumerate((1, 7, 64, 130, 200)):
+        n = (8, 120, 128, 136, 1000)[i]
+        more = {"c": ("in_place", "separate", "out")[i % 3], "bias": ("row", "each")[i % 2]}
+        for k in (8, 72, 200):
+            yield fit(case, groups=5, m=m, n=n, k=k)
+        yield fit(case, groups=3, m=m, n=n, k=72, **{**epilogue, **more}, pads=(8, 16, 24, 8))
+    for values in NEIGHBOURS:
+        yield fit(case, groups=4, m=7, n=120, k=72, values=values, bias="row")
+        yield fit(case, groups=4, m=130, n=136, k=64, values=values)
+    yield fit(case, groups=300, m=9, n=16, k=512, bias="each")
+    yield fit(case, groups=1, m=130, n=136, k=200)
+    if large:
+        yield fit(case, groups=3, m=2000, n=1032, k=448, bias="each")
+
+
+def group_cases(v):
+    """Legal calls of one such variant, by name; some for a GPU alone, which the stand-in's target, 0, is not."""
+    types = {"a_type": v.a_type, "d_type": v.d_type, "precision": v.precision or "exact"}
+    case = Case(entry="grouped_mm", trans_a=bool(v.trans_a), trans_b=bool(v.trans_b), variant=v.name, **types)
+    fits_k = v.trans_a and not v.trans_b
+    kinds = (rows_cases,) if "_rows" in v.name else (inner_cases, batch_cases) if fits_k else (batch_cases,)
+    for cases in kinds:
+        yield from cases(case, (None,) if v.linear else ACTIVATIONS, large=v.target != 0)

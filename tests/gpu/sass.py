@@ -1,0 +1,173 @@
+"""Machine code as nvdisasm prints it, and what is proven on it: that a barrier of the whole block orders two accesses.
+
+Triton's warp_specialize dispatch: the default warps store into shared memory which partition each worker warp is to
+run, all threads of the block meet at barrier 1, and each worker warp loads its byte. They meet there twice more: when
+the partitions have taken over their arguments, and when they end. So the stores come after 0, 3, 6 ... meetings at that
+barrier, the loads after 1, 4, 7 ...: that is shown here for every path through the machine code. It orders each such
+store and load, in different threads too: what a thread does between two meetings comes after all that others did
+before the first of them, and before all that they do after the second. Only accesses between the same two can race.
+"""
+
+import functools
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+DISPATCH_BARRIER = "0x1"  # kSwitchLoopBarrierIdx of Triton's lowering
+CYCLE = 3  # meetings at it for each warp_specialize
+
+INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@(!?)(U?P\w)\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*)")
+LABEL = re.compile(r"^(\.L\w+):")
+TARGET = re.compile(r"\.L_\w+")
+PREDICATE = re.compile(r"\bU?P[0-9]\b")
+# Control flow that is not followed here: code that has it is refused.
+STRANGE = re.compile(r"CALL|RET|JM|BREAK|BMOV|RPCMOV|RTT|KILL|WARPSYNC\.COLLECTIVE")
+# Families that may reach shared memory, those of them that reach other memory, and those that do not read or write it.
+MEMORY = re.compile(r"U?LD|U?ST|AT|RED|SYNCS|UTM|UTC|UBLK|[A-Z]GMMA")
+ELSEWHERE = re.compile(r"U?LDC|LDG(?!STS)|STG|LDL|STL|UTMACMD")
+NEVER = {"Read": re.compile(r"STS"), "Write": re.compile(r"LDS|[A-Z]GMMA")}
+
+
+class Unclear(ValueError):
+    """The code has something that this analysis does not follow."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    offset: int
+    guard: str | None  # the predicate it is executed under
+    wanted: bool  # the value of that predicate
+    opcode: str
+    operands: str
+
+    @property
+    def barrier(self) -> str | None:
+        """The number of the barrier of all threads it waits at; Unclear for other uses of the dispatch's."""
+        if not self.opcode.startswith("BAR."):
+            return None
+        number, *count = (word.strip() for word in self.operands.split(","))
+        if not number.startswith("0x") or (number == DISPATCH_BARRIER and (count or self.opcode[:8] != "BAR.SYNC")):
+            raise Unclear(f"{self.opcode} {self.operands} at {self.offset:#x}")
+        return None if count else number
+
+    @property
+    def steers(self) -> bool:
+        return self.opcode.split(".")[0] in ("BRA", "BRX", "EXIT", "BSYNC")
+
+    def may(self, access: str) -> bool:
+        """Whether this can be a "Read" or a "Write" of shared memory."""
+        return bool(MEMORY.match(self.opcode)) and not (
+            ELSEWHERE.match(self.opcode) or NEVER[access].match(self.opcode)
+        )
+
+
+class Program:
+    def __init__(self, text: str):
+        """Of the text of one kernel, as `nvdisasm -c` prints it."""
+        self.code: list[Instruction] = []
+        self.labels: dict[str, int] = {}
+        joins = defaultdict(list)
+        for line in text.splitlines():
+            if found := LABEL.match(line):
+                self.labels[found[1]] = len(self.code)
+            elif found := INSTRUCTION.search(line):
+                offset, negated, guard, opcode, operands = found.groups()
+                guard = None if guard in ("PT", "UPT") and not negated else guard
+                self.code.append(Instruction(int(offset, 16), guard, not negated, opcode, operands.strip()))
+                if opcode == "BSSY":
+                    joins[operands.split(",")[0].strip()].append(TARGET.search(operands)[0])
+        self.joins = joins
+        self.at = {x.offset: i for i, x in enumerate(self.code)}
+        self.entered = set(self.labels.values())  # places that more than the instruction above leads to
+
+    def jumps(self, i: int) -> list[int]:
+        """Where an instruction may lead to other than to the next."""
+        x = self.code[i]
+        if STRANGE.match(x.opcode):
+            raise Unclear(f"{x.opcode} at {x.offset:#x}")
+        found = self.joins[x.operands] if x.opcode == "BSYNC" else TARGET.findall(x.operands) if x.steers else []
+        lost = not found and x.opcode.startswith(("BR", "BSYNC"))
+        if lost or not set(found) <= set(self.labels):
+            raise Unclear(f"{x.opcode} {x.operands} at {x.offset:#x}")
+        return [self.labels[label] for label in found]
+
+    def goes_on(self, i: int) -> bool:
+        """Whether the next instruction may follow even where this one is executed."""
+        x = self.code[i]
+        kind = x.opcode.split(".")[0]
+        return kind not in ("BRX", "EXIT", "BRA") or (kind == "BRA" and not x.operands.startswith("`"))
+
+    def step(self, i: int, count: int, known: frozenset):
+        """(instruction, meetings, known predicates) that may follow."""
+        x = self.code[i]
+        meets = x.barrier == DISPATCH_BARRIER
+        jumps = self.jumps(i)
+        values = [True, False]
+        if x.guard is None:
+            values = [True]
+        elif (x.guard, True) in known or (x.guard, False) in known:
+            values = [x.wanted == ((x.guard, True) in known)]
+        for executed in values:
+            then = known
+            if x.guard and (meets or x.steers):
+                then = then | {(x.guard, executed == x.wanted)}
+            if not (meets or x.steers):
+                changed = set(PREDICATE.findall(x.operands))
+                every = re.search(r"\bU?PR\b", x.operands)
+                then = frozenset(p for p in then if not every and p[0] not in changed)
+            after = (count + (meets and executed)) % CYCLE
+            if (not executed or self.goes_on(i)) and i + 1 < len(self.code):
+                yield i + 1, after, then
+            if executed:
+                yield from ((j, after, then) for j in jumps)
+
+    @functools.cached_property
+    def meetings(self) -> dict[int, set[int]]:
+        """How often, modulo CYCLE, a thread may have met the others at the barrier before each offset."""
+        waiting = [(0, 0, frozenset())]
+        seen = set(waiting)
+        while waiting:
+            for state in self.step(*waiting.pop()):
+                if state not in seen:
+                    seen.add(state)
+                    waiting.append(state)
+        found = defaultdict(set)
+        for i, count, _ in seen:
+            found[self.code[i].offset].add(count)
+        return found
+
+    def beside_barrier(self, offset: int, step: int) -> bool:
+        """Whether, on the straight way from an instruction down (1) or up (-1), the first barrier is the dispatch's."""
+        i = self.at[offset]
+        while 0 <= i + step < len(self.code):
+            if max(i, i + step) in self.entered:
+                return False
+            i += step
+            x = self.code[i]
+            if x.opcode.startswith("BAR."):
+                return x.barrier == DISPATCH_BARRIER and x.guard is None
+            if x.steers or STRANGE.match(x.opcode):
+                return False
+        return False
+
+    def may_be(self, write: int, read: int) -> bool:
+        """Whether these offsets can be a write and a read of shared memory."""
+        places = {"Write": self.at.get(write), "Read": self.at.get(read)}
+        return all(i is not None and self.code[i].may(access) for access, i in places.items())
+
+    def not_dispatch(self, write: int, read: int) -> str | None:
+        """Why a store and a load are not the dispatch's, ordered by its barrier; None where they are."""
+        store, load = self.code[self.at[write]], self.code[self.at[read]]
+        if store.opcode.split(".")[0] != "STS" or not load.opcode.startswith("LDS.U8"):
+            return f"{store.opcode} and {load.opcode}, not STS and LDS.U8"
+        try:
+            if not self.beside_barrier(write, 1):
+                return f"no barrier {DISPATCH_BARRIER} of all threads comes next after the store"
+            if not self.beside_barrier(read, -1):
+                return f"no barrier {DISPATCH_BARRIER} of all threads comes last before the load"
+            meetings = self.meetings
+        except Unclear as error:
+            return f"the code is not understood: {error}"
+        if (meetings[write], meetings[read]) != ({0}, {1}):
+            return f"the store after {sorted(meetings[write])}, the load after {sorted(meetings[read])} meetings mod 3"
+        return None

@@ -1,0 +1,136 @@
+"""grouped_gemm in C: which groups must be aligned for the row that asks it, and who says so of device tables."""
+
+import pytest
+from calls import GROUPS, Call, K, M, N, at, launches, ok, refused, values, write
+from libgemm._library import ffi, lib, text
+from libgemm.inspect import variants
+from stand_in import in_stand_in
+
+LDS = {"lda": 104, "ldb": 104, "ldc": 104, "ldd": 104}
+PLACES = {x: i for i, x in enumerate(("a", "b", "c", "d", "bias"))}
+ODD = {"a": 2, "b": 2, "d": 8, "lda": 100, "ldb": 108, "ldd": 100, "n": 76, "k": 60}  # of a pointer, bytes it is moved
+NOTHING = {"a": 2, "b": 2, "lda": 99, "ldb": 97}  # matter only where there is a product
+
+
+def made(layout: str = "nn", group: int = 1, odd: dict | None = None, **fields) -> Call:
+    """Host tables of aligned groups, but for what is odd in one of them: sizes, and how far pointers are moved."""
+    tables = {**LDS, "m": M, "n": N, "k": K, **{x: at(place) for x, place in PLACES.items()}}
+    tables = {name: [value] * GROUPS for name, value in tables.items()}
+    for name, value in (odd or {}).items():
+        tables[name][group] = at(PLACES[name]) + value if name in PLACES else value
+    return Call("grouped_gemm", trans_a=int(layout[0] == "t"), trans_b=int(layout[1] == "t"), **{**tables, **fields})
+
+
+def aligned_row(layout: str = "nn") -> str:
+    own = [v for v in variants() if (v.target, v.op, v.a_type, v.d_type) == (90, "grouped_gemm", "bf16", "bf16")]
+    return next(v.name for v in own if v.align16 and "nt"[v.trans_a] + "nt"[v.trans_b] == layout)
+
+
+def is_aligned(call: Call) -> bool:
+    """Whether explain and the call itself take the row for aligned groups; they must agree."""
+    chosen = call.variant(90)
+    before = len(launches())
+    ok(call.run())
+    assert len(launches()) == before + 1
+    assert launches()[-1]["block"][0] == 32 * chosen.warps
+    return bool(chosen.align16)
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@in_stand_in()
+def test_host_tables_of_aligned_groups_take_the_row_for_them(layout):
+    assert is_aligned(made(layout)) and text(made(layout).variant(90).name) == aligned_row(layout)
+    assert is_aligned(made(layout, beta=1.0)) and is_aligned(made(layout, d_type=lib.LIBGEMM_F32))
+    assert not is_aligned(made(layout, activation=1))  # the row applies none
+
+
+@pytest.mark.parametrize("name", [*ODD, "c", "ldc"])
+@in_stand_in()
+def test_one_group_that_is_not_aligned_sends_all_to_the_general_row(name):
+    odd = {name: {**ODD, "c": 2, "ldc": 100}[name]}
+    for layout in ("nn", "tt"):
+        for group in range(GROUPS):
+            assert not is_aligned(made(layout, group, odd, beta=1.0))
+            refused(made(layout, group, odd, beta=1.0, variant=aligned_row(layout)).run(), "UNSUPPORTED",
+                    aligned_row(layout), "16-byte aligned", "every group", "aligned = 1")  # fmt: skip
+            assert not is_aligned(made(layout, group, odd, beta=1.0, aligned=1))  # the library sees for itself
+
+
+@in_stand_in()
+def test_rows_of_a_count_where_they_are_contiguous():
+    assert is_aligned(made("nn", odd={"m": 91})) and not is_aligned(made("tn", odd={"m": 92}))
+
+
+@in_stand_in()
+def test_a_float32_output_is_judged_by_the_inputs_elements():
+    wide = {"d_type": lib.LIBGEMM_F32, "beta": 1.0}
+    assert is_aligned(made(**wide))
+    for odd in ({"ldd": 108}, {"ldc": 108}, {"n": 76}, {"d": 8}):  # 108 float32 are whole pieces of 16 bytes
+        assert not is_aligned(made(**wide, odd=odd)), odd
+
+
+@in_stand_in()
+def test_what_is_not_read_or_written_need_not_be_aligned():
+    for empty in ({"m": 0}, {"n": 0}):
+        assert is_aligned(made("tn", odd={**ODD, "c": 2, "ldc": 101, "m": 91, **empty}, beta=1.0))
+    assert is_aligned(made(odd={"c": 2, "ldc": 101})) and is_aligned(made(bias=[at(4) + 2] * GROUPS))
+    assert is_aligned(made("tn", odd={**NOTHING, "m": 91, "k": 0}))
+    assert is_aligned(made("tn", odd={**NOTHING, "m": 91, "k": 61}, alpha=0.0))
+
+
+@pytest.mark.parametrize("fields", [{"alpha": 0.0}, {"k": 0}], ids=str)
+@in_stand_in()
+def test_groups_without_a_product_still_write_d(fields):
+    """beta * C + bias goes to D there, by the same row."""
+    more, odd = ({}, fields) if "k" in fields else (fields, {})
+    for bad in ({"d": 8}, {"n": 76}, {"ldd": 100}, {"c": 2}, {"ldc": 100}):
+        assert not is_aligned(made(odd={**odd, **bad}, beta=1.0, **more)), bad
+    assert is_aligned(made(odd=odd, beta=1.0, **more))
+
+
+@in_stand_in()
+def test_for_device_tables_it_is_the_caller_s_word():
+    call = made(bias=0).device_tables()
+    assert not is_aligned(call)
+    refused(call.set(variant=aligned_row()).run(), "UNSUPPORTED", aligned_row(), "device tables: aligned = 1")
+    assert "; " in text(call.set(variant=0).explain(90)[1].reason) and "aligned = 1" in text(call.explain(90)[1].reason)
+    assert is_aligned(call.set(aligned=1)) and is_aligned(call.set(variant=aligned_row()))
+    found = values(launches()[-1])
+    assert (found["a_ptrs"], found["group_ldd"]) == (at(7), at(7) + 256 * 10)  # as they are, not looked at
+    unseen = made(bias=0, odd={"a": 2, "n": 77}).device_tables().set(aligned=1)
+    assert is_aligned(unseen)
+    assert not is_aligned(made(bias=0).device_tables().set(aligned=1, activation=2))
+
+
+@in_stand_in()
+def test_float32_groups_may_be_called_aligned_too():
+    word = made(bias=0, a_type=3, d_type=3, precision=1).device_tables().set(aligned=1)
+    assert not is_aligned(word)  # there is no such row for them
+
+
+@in_stand_in()
+def test_a_caller_with_the_older_struct_says_nothing():
+    """What stands behind its struct is not read."""
+    call = made(bias=0).device_tables().set(aligned=1)
+    call.args.size = ffi.offsetof("libgemm_grouped_gemm_args", "aligned")
+    assert not is_aligned(call) and call.workspace() == 0
+    host = made(aligned=-7)
+    host.args.size = call.args.size
+    assert is_aligned(host) and host.workspace() == GROUPS * 96
+
+
+@in_stand_in()
+def test_explain_refuses_host_tables_as_the_call_does():
+    for fields, part in (({"m": -1}, "m[1] = -1"), ({"ldd": N - 1}, f"ldd[1] = {N - 1}")):
+        refused(made(odd=fields).run(), "INVALID_ARGUMENT", part)
+        refused(made(odd=fields).explain(90)[0], "INVALID_ARGUMENT", part)
+
+
+@in_stand_in()
+def test_a_table_that_is_not_read_is_not_copied():
+    place = write(at(6), "q", [-1] * GROUPS * 12)
+    ok(made(bias=0, workspace=place).run())
+    found = values(launches()[0])
+    assert (found["c_ptrs"], found["group_ldc"], found["bias_ptrs"]) == (0, 0, 0)
+    copied = list(ffi.cast("int64_t *", place)[0 : GROUPS * 3])
+    assert copied == [at(0)] * GROUPS + [at(1)] * GROUPS + [0] * GROUPS

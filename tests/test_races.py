@@ -1,0 +1,206 @@
+"""What tests/gpu/races.py accepts and refuses, on small reports and made-up machine code. No GPU, no library."""
+
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.gpu.races import Pair, judge, read_report, read_reports
+from tests.gpu.sass import Program
+
+# What warp_specialize with one worker comes to: default warps, the workers' loop, one partition.
+DISPATCH = """
+.text.gemm_ws:
+ @P0 BRA `(.L_x_0) ;
+ STS.64 [UR8+0x38160], R2 ;
+ MOV R3, R4 ;
+ BAR.SYNC.DEFER_BLOCKING 0x1 ;
+ BAR.SYNC.DEFER_BLOCKING 0x1 ;
+.L_x_10:
+ BAR.SYNC.DEFER_BLOCKING 0x0, 0x80 ;
+ STSM.16.M88.4 [R92+0x30000], R4 ;
+ @!P1 BRA `(.L_x_10) ;
+ BAR.SYNC.DEFER_BLOCKING 0x1 ;
+ STS.64 [UR4+0x38160], R2 ;
+ BAR.SYNC.DEFER_BLOCKING 0x1 ;
+ EXIT ;
+.L_x_0:
+ S2UR UR4, SR_CgaCtaId ;
+ BAR.SYNC.DEFER_BLOCKING 0x1 ;
+ LDS.U8 R2, [R2+UR28+0x3815c] ;
+ ISETP.GT.U32.AND P0, PT, R2, 0x4, PT ;
+ @P0 BAR.SYNC.DEFER_BLOCKING 0x1 ;
+ @P0 BAR.SYNC.DEFER_BLOCKING 0x1 ;
+ @P0 BRA `(.L_x_0) ;
+ BRX R2 -0x3c80 (*"BRANCH_TARGETS .L_x_13,.L_x_42"*);
+.L_x_13:
+ BAR.SYNC.DEFER_BLOCKING 0x1 ;
+ LDS.U8 R15, [UR32+0x24880] ;
+ BAR.SYNC.DEFER_BLOCKING 0x1 ;
+ BRA `(.L_x_0) ;
+.L_x_42:
+ EXIT ;
+"""
+
+
+def numbered(text: str) -> str:
+    """With an offset before each instruction, as nvdisasm prints them."""
+    count = itertools.count(0, 16)
+    return "\n".join(f"/*{next(count):04x}*/ {x}" if x.startswith(" ") else x for x in text.splitlines())
+
+
+def places(text: str, opcode: str) -> list[int]:
+    return [16 * i for i, x in enumerate(x for x in text.splitlines() if x.startswith(" ")) if f" {opcode} " in x]
+
+
+FIRST, LAST = places(DISPATCH, "STS.64")
+LOAD, OTHER_LOAD = places(DISPATCH, "LDS.U8")
+
+
+def verdict(text: str, write: int, read: int) -> str | None:
+    return Program(numbered(text)).not_dispatch(write, read)
+
+
+def doctored(old: str, new: str, place: int = 0) -> str:
+    """DISPATCH with the `place`th of these lines another."""
+    parts = DISPATCH.split(old)
+    return old.join(parts[: place + 1]) + new + old.join(parts[place + 1 :])
+
+
+@pytest.mark.parametrize("write", [FIRST, LAST])
+def test_the_dispatch_is_accepted(write):
+    assert verdict(DISPATCH, write, LOAD) is None
+
+
+BAR = " BAR.SYNC.DEFER_BLOCKING 0x1 ;\n"
+GROUP = " BAR.SYNC.DEFER_BLOCKING 0x2, 0x80 ;\n"
+TARGETS = '(*"BRANCH_TARGETS .L_x_13,.L_x_42"*)'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (doctored(BAR, GROUP, 3), "no barrier 0x1 of all threads comes next after the store"),
+        (doctored(BAR, " @P0" + BAR, 3), "comes next after the store"),
+        (doctored(BAR, " @P2 BRA `(.L_x_42) ;\n" + BAR, 3), "comes next after the store"),
+        (doctored(BAR, GROUP, 4), "no barrier 0x1 of all threads comes last before the load"),
+        (doctored(" LDS.U8 R2, [", ".L_x_77:\n LDS.U8 R2, ["), "comes last before the load"),
+        (doctored(" LDS.U8 R2, [", " LDS.U16 R2, ["), "STS.64 and LDS.U16, not STS and LDS.U8"),
+        (doctored(" STS.64 [UR4", " STSM.16 [UR4"), "STSM.16 and LDS.U8, not STS"),
+        # both stand beside the barrier, but between the same two meetings
+        (
+            doctored(BAR + BAR, " NOP ;\n" + BAR).replace(BAR + " STS", " STS"),
+            "the store after [1], the load after [1]",
+        ),
+        (doctored(" BRA `(.L_x_0)", BAR + " BRA `(.L_x_0)", 1), "the store after [0], the load after [0, 1, 2]"),
+        (doctored(" EXIT ;", " BRA `(.L_x_10) ;").replace(BAR + ".L_x_10", ".L_x_10"), "the store after [0, 1, 2]"),
+        (
+            doctored(BAR, " BAR.SYNC.DEFER_BLOCKING 0x1, 0x80 ;\n", 1),
+            "not understood: BAR.SYNC.DEFER_BLOCKING 0x1, 0x80",
+        ),
+        (doctored(BAR, " BAR.ARV 0x1 ;\n", 1), "not understood: BAR.ARV"),
+        (doctored(BAR, " BAR.SYNC.DEFER_BLOCKING R3 ;\n", 1), "not understood: BAR.SYNC.DEFER_BLOCKING R3"),
+        (doctored(" EXIT ;", " CALL.REL.NOINC `(.L_x_42) ;", 1), "not understood: CALL.REL.NOINC"),
+        (doctored(TARGETS, ""), "not understood: BRX"),
+    ],
+)
+def test_what_only_looks_like_it_is_refused(text, words):
+    write = [*places(text, "STS.64"), *places(text, "STSM.16")][1]
+    read = [*places(text, "LDS.U16"), *places(text, "LDS.U8")][0]
+    assert words in (verdict(text, write, read) or "accepted")
+
+
+def test_other_accesses_of_the_dispatching_kernel_are_refused():
+    assert "the load after [2] meetings" in verdict(DISPATCH, LAST, OTHER_LOAD)
+    assert "not STS and LDS.U8" in verdict(DISPATCH, places(DISPATCH, "STSM.16.M88.4")[0], LOAD)
+
+
+RACES = """\
+========= COMPUTE-SANITIZER
+build 77aa on NVIDIA H200, sm_90: once, part 1/2
+now v1
+========= Error: Race reported between Write access at gemm_ws+0x90
+=========     and Read access at gemm_ws+0xe0 [512 hazards]
+=========
+   4 s  100 done, 0 failed, now once 100
+now v2
+========= Warning: Race reported between Read access at gemm_ws+0xe0
+=========     and Write access at gemm_ws+0x10 [4 hazards]
+=========     and Write access at gemm_ws+0x90 in kernel.py:12 [1 hazard]
+=========
+300 passed, 0 failed in 250.1 s on NVIDIA H200; wrote /tmp/gpu_NVIDIA_H200.json
+========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)
+"""
+HAZARDS = """\
+========= Error: Potential RAW hazard detected at __shared__ 0x38160 in block (0,0,0) :
+=========     Write Thread (0,0,0) at gemm_ws+0x90
+=========     Read Thread (128,0,0) at gemm_ws+0xe0
+=========     Current Value : 4, Incoming Value : 0
+=========
+"""
+CLEAN = """\
+========= COMPUTE-SANITIZER
+build 77aa on NVIDIA H200, sm_90: once, part 2/2
+299 passed, 0 failed in 240.0 s on NVIDIA H200; wrote /tmp/gpu_NVIDIA_H200.json
+========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)
+"""
+
+
+def test_a_report_gives_its_pairs():
+    report = read_report(RACES)
+    first = Pair("gemm_ws", 0x90, 0xE0, "v1")
+    assert report.pairs == {first, Pair("gemm_ws", 0x90, 0xE0, "v2"), Pair("gemm_ws", 0x10, 0xE0, "v2")}
+    assert (report.build, report.device, report.target, report.variants) == ("77aa", "NVIDIA H200", 90, 300)
+    hazards = RACES[: RACES.index("now v2")] + HAZARDS + CLEAN[CLEAN.index("299") :].replace(": 0 h", ": 2 h")
+    assert read_report(hazards).pairs == {first}
+    assert read_reports({"one": RACES, "two": CLEAN})[1] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (RACES, "", "the suite's first line stands 0 times"),
+        ("========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)\n", "", "0 lines RACECHECK SUMMARY"),
+        ("SUMMARY: 2", "SUMMARY: 3", "speak of 3 hazards, 2 are printed"),
+        ("0 failed in", "1 failed in", "the suite did not pass"),
+        ("H200; wrote", "H200, out of time; wrote", "the suite did not pass"),
+        ("300 passed, 0 failed in", "", "the suite's last line stands 0 times"),
+        ("once, part", "all, part", "the suite's first line stands 0 times"),
+        ("=========     and Read access at gemm_ws+0xe0 [512 hazards]\n", "", "whose accesses cannot be read"),
+        ("Write access at gemm_ws+0x90\n", "Write access at 0x90 in gemm_ws\n", "whose accesses cannot be read"),
+        ("and Read access at", "and Write access at", "not a write and a read of one kernel"),
+        ("and Read access at gemm_ws", "and Read access at gemm", "not a write and a read of one kernel"),
+        ("Error: Race reported", "Error: Something else", "the tool said: Error: Something else"),
+        ("=========\n300", "========= 1 error was not printed\n300", "the tool said: 1 error was not printed"),
+    ],
+)
+def test_a_report_that_is_not_whole_or_says_more_is_refused(old, new, words):
+    assert old in RACES
+    (problem,) = read_reports({"file": RACES.replace(old, new), "two": CLEAN})[1][:1]
+    assert problem.startswith("file: ") and words in problem
+
+
+def test_all_parts_of_one_run_are_wanted():
+    assert read_reports({"one": RACES})[1] == ["part 2/2 is missing"]
+    other = CLEAN.replace("build 77aa", "build 88bb")
+    assert any("different runs" in problem for problem in read_reports({"one": RACES, "two": other})[1])
+
+
+def test_a_pair_is_held_against_the_variant_named_before_it():
+    pair = Pair("gemm_ws", LAST, LOAD, "v1")
+    good, bad = Program(numbered(DISPATCH)), Program(numbered(doctored(BAR, GROUP, 3)))
+    assert judge({pair}, {"gemm_ws": {"v1": good, "v2": bad}}) == []
+    assert "of v1: no barrier" in judge({pair}, {"gemm_ws": {"v1": bad, "v2": good}})[0]
+
+
+def test_a_pair_that_the_named_variant_cannot_have_is_held_against_every_other():
+    pair = Pair("gemm_ws", LAST, LOAD, "v1")
+    good, bad = Program(numbered(DISPATCH)), Program(numbered(doctored(BAR, GROUP, 3)))
+    elsewhere = Program(numbered(" NOP ;\n" + DISPATCH))  # there these places hold other things
+    assert judge({pair}, {"gemm_ws": {"v1": elsewhere, "v2": good}}) == []
+    assert "of v3: no barrier" in judge({pair}, {"gemm_ws": {"v1": elsewhere, "v2": good, "v3": bad}})[0]
+    assert "no such accesses of shared memory in any" in judge({pair}, {"gemm_ws": {"v1": elsewhere}})[0]
+    assert judge({pair}, {}) == ["gemm_ws: write at 0x90, read at 0xe0: this library has no such kernel"]

@@ -1,0 +1,107 @@
+"""explain for grouped calls: it names what the call itself launches, however groups lie, and refuses as that does."""
+
+import functools
+import sys
+
+import libgemm
+import pytest
+from arrays import InterfaceArray, VersionedArray
+from calls import PLACE, PLACES, allocate, at, current, launches
+from stand_in import in_stand_in, run
+
+M, N, K, GROUPS = 96, 80, 64, 4
+SHAPES = {  # ragged -> a, b, out
+    "m": ((M, K), (GROUPS, K, N), (M, N)),
+    "n": ((GROUPS, M, K), (K, N), (M, N)),
+    "k": ((M, K), (K, N), (GROUPS, M, N)),
+    "none": ((GROUPS, M, K), (GROUPS, K, N), (GROUPS, M, N)),
+}
+
+
+@functools.cache
+def room() -> int:
+    """Memory for every group's matrices."""
+    return allocate(PLACES * 8 * PLACE)
+
+
+def array(place: int, shape: tuple, turned: bool = False, dtype: str = "bf16", odd: int = 0):
+    *lead, rows, cols = shape
+    strides = (*[rows * cols] * len(lead), 1, rows) if turned else None
+    return VersionedArray(room() + place * 8 * PLACE + odd, shape, dtype=dtype, strides=strides)
+
+
+def launched() -> tuple[str, int]:
+    found = launches()[-1]
+    return found["kernel"], found["shared"]
+
+
+def kernel_of(variant: libgemm.Variant) -> tuple[str, int]:
+    entry = next(v for v in libgemm.manifest()["variants"] if v["name"] == variant.name)
+    return entry["kernel"].split(".")[1], variant.shared_bytes
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("ragged", SHAPES)
+@in_stand_in()
+def test_packed_groups_are_explained_as_they_run(ragged, layout):
+    a, b, out = SHAPES[ragged]
+    offs = None if ragged == "none" else VersionedArray(at(5), (GROUPS,), "i32")
+    with current(0):
+        for out_dtype in ("bf16", "f32"):
+            for odd in (0, 2):
+                left, right = (array(i, x, layout[i] == "t", odd=odd) for i, x in enumerate((a, b)))
+                libgemm.grouped_mm(left, right, offs, out=array(2, out, dtype=out_dtype, odd=2 * odd))
+                words = {"ragged": ragged, "layout": layout, "out_dtype": out_dtype, "aligned": not odd}
+                variant, reason = libgemm.explain_grouped_mm(M, N, K, GROUPS, **words)
+                assert launched() == kernel_of(variant) and " us expected" in reason
+                assert libgemm.explain_grouped_mm(M, N, K, GROUPS, **words, target=90) == (variant, reason)
+                assert (variant.op, variant.d_type, variant.trans_a) == ("grouped_mm", out_dtype, layout[0] == "t")
+
+
+@in_stand_in()
+def test_pointer_arrays_are_explained_as_they_run():
+    names = ("a", "b", "d", "m", "n", "k", "lda", "ldb", "ldd")
+    tables = {name: InterfaceArray(at(7) + 256 * i, (3,), "i64") for i, name in enumerate(names)}
+    for dtype, out_dtype, aligned in (("f16", None, True), ("f16", "f32", False), ("bf16", None, False)):
+        libgemm.grouped_gemm_tables(**tables, dtype=dtype, out_dtype=out_dtype, trans_b=True, aligned=aligned)
+        variant, reason = libgemm.explain_grouped_gemm(3, dtype, out_dtype=out_dtype, aligned=aligned, target=90)
+        assert launched() == kernel_of(variant) and variant.align16 == aligned
+        assert ("aligned = 1" in reason) == (not aligned)  # what would be faster
+    relu, _ = libgemm.explain_grouped_gemm(3, activation="relu", target=90)
+    tf32, _ = libgemm.explain_grouped_gemm(3, "f32", precision="tf32", layout="tn", target=80)
+    assert not relu.align16 and (tf32.target, tf32.precision, tf32.trans_a) == (80, "tf32", True)
+
+
+def test_nothing_runs_without_groups_or_rows():
+    for variant, reason in (
+        libgemm.explain_grouped_mm(M, N, K, 0, target=90),
+        libgemm.explain_grouped_mm(0, N, K, 3, target=90),
+        libgemm.explain_grouped_gemm(0, target=90),
+    ):
+        assert variant is None and "empty" in reason
+
+
+WRONG = [
+    (lambda: libgemm.explain_grouped_mm(8, 8, 8, 2, ragged="rows", target=90), "ragged = 'rows'"),
+    (lambda: libgemm.explain_grouped_mm(8, 8, 8, 2, layout="xx", target=90), "layout = 'xx'"),
+    (lambda: libgemm.explain_grouped_mm(8, 8, 8, -1, target=90), "groups = -1"),
+    (lambda: libgemm.explain_grouped_mm(8, 8, 8, 2, "f32", target=90), "precision is needed"),
+    (lambda: libgemm.explain_grouped_gemm(2, "int8", target=90), "dtype int8"),
+    (lambda: libgemm.explain_grouped_gemm(65536, target=90), "groups = 65536"),
+    (lambda: libgemm.explain_grouped_gemm(2, target=75), "target = 75"),
+]
+
+
+@pytest.mark.parametrize(("ask", "part"), WRONG, ids=[part for _, part in WRONG])
+def test_a_wrong_question_is_refused(ask, part):
+    with pytest.raises(libgemm.Error, match=part):
+        ask()
+
+
+def test_the_command_explains_packed_groups():
+    words = ["explain", "4096", "2048", "32768", "--groups", "8", "--target", "90", "--layout", "tn"]
+    variant, reason = libgemm.explain_grouped_mm(4096, 2048, 32768, 8, ragged="k", layout="tn", target=90)
+    done = run(sys.executable, "-m", "libgemm", *words, "--ragged", "k", driver=False)
+    assert (done.returncode, done.stdout) == (0, f"{variant.name}\n{reason}\n")
+    done = run(sys.executable, "-m", "libgemm", *words, "--ragged", "x", driver=False)
+    assert done.returncode == 1 and "ragged = 'x'" in done.stderr

@@ -1,0 +1,50 @@
+"""Python's calls over arrays of pointers: lists see for themselves whether groups are aligned, tables are told."""
+
+import libgemm
+from arrays import InterfaceArray
+from calls import at, current, launches, values
+from stand_in import in_stand_in
+from torch_like import install
+from torch_like import torch as like
+
+NAMES = ("a", "b", "d", "m", "n", "k", "lda", "ldb", "ldd")
+
+
+def named(align16: bool) -> libgemm.Variant:
+    own = [v for v in libgemm.variants() if (v.target, v.op, v.a_type, v.d_type) == (90, "grouped_gemm", "f16", "f16")]
+    return next(v for v in own if v.align16 == align16 and not v.trans_a and not v.trans_b)
+
+
+def tables(**words) -> None:
+    given = {name: InterfaceArray(at(7) + 256 * i, (3,), "i64") for i, name in enumerate(NAMES)}
+    libgemm.grouped_gemm_tables(**given, dtype="f16", **words)
+
+
+@in_stand_in()
+def test_tables_take_the_caller_s_word():
+    tables()
+    tables(aligned=True)
+    assert [launch["block"][0] for launch in launches()] == [32 * named(align).warps for align in (False, True)]
+    assert values(launches()[0])["a_ptrs"] == values(launches()[1])["a_ptrs"] == at(7)
+    tables(aligned=True, variant=named(True).name)
+
+
+def tensor(place: int, *shape: int, moved: int = 0, **words):
+    return like.Tensor(at(place) + moved, shape, **words)
+
+
+def lists(second: int = 64, moved: int = 0, **words) -> int:
+    """A product of two groups, the second of them perhaps not aligned; the warps of what ran."""
+    a = [tensor(0, 32, 64), tensor(1, 32, second, moved=moved)]
+    b = [tensor(2, 64, 48), tensor(3, second, 48)]
+    libgemm.grouped_gemm(a, b, out=[tensor(8, 32, 48), tensor(9, 32, 48)], **words)
+    return launches()[-1]["block"][0] // 32
+
+
+@in_stand_in()
+def test_lists_see_for_themselves():
+    install()
+    with current(0):
+        assert lists() == lists(0) == named(True).warps
+        assert lists(60) == lists(moved=2) == lists(activation="relu") == named(False).warps
+        assert lists(alpha=0.0, moved=2) == named(True).warps  # A is not read

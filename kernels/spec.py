@@ -229,8 +229,6 @@ class Variant:
         rows, cols = c.block_m, c.block_n // c.parts
         if self.family.endswith("swap"):
             rows, cols = c.block_m // c.parts, c.block_n
-        elif self.family.endswith("halves"):
-            rows = c.block_m // 2
         boxes = {
             "a_desc": (self.problem.a, c.block_m // c.a_boxes, c.block_k),
             "b_desc": (self.problem.a, c.block_k, c.block_n),

@@ -145,10 +145,6 @@ def gemm_anew(
     args.m, args.n, args.k, args.batch = left.rows, right.cols, left.cols, batch
     args.trans_a, args.trans_b, args.batch_invariant = left.trans, right.trans, bool(batch_invariant)
     set_matrices(args, a=left, b=right, c=c_matrix, d=d)
-    args.batch_stride_a, args.batch_stride_b = left.batch_stride, right.batch_stride
-    args.batch_stride_d = d.batch_stride
-    if c_matrix:
-        args.batch_stride_c = c_matrix.batch_stride
     if bias is not None:
         set_bias(args, view(bias, "bias", handle), d_type, right.cols, batch if batched else None)
     workspace = give_workspace("gemm", args, a)

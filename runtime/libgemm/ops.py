@@ -77,11 +77,12 @@ def output(out, out_dtype, shape, like, dtype: str):
 
 
 def set_matrices(args, **matrices) -> None:
-    """Pointer and leading dimension of each of a, b, c, d that is given."""
+    """Pointer, leading dimension and batch stride of each of a, b, c, d that is given."""
     for name, item in matrices.items():
         if item is not None:
             setattr(args, name, pointer(item.pointer))
             setattr(args, f"ld{name}", item.ld)
+            setattr(args, f"batch_stride_{name}", item.batch_stride)
 
 
 def set_bias(args, bias: View, dtype: str, n: int, count: int | None) -> None:

@@ -110,10 +110,6 @@ def packed(
         args.offs, args.offs_format = pointer(offs.pointer), OFFS_FORMATS[offs.dtype, ends.leading_zero]
     d, c_matrix = row_major(d_view, "out", shape), c_view and row_major(c_view, "c", shape)
     set_matrices(args, a=left, b=right, c=c_matrix, d=d)
-    args.batch_stride_a, args.batch_stride_b = left.batch_stride, right.batch_stride
-    args.batch_stride_d = d.batch_stride
-    if c_matrix:
-        args.batch_stride_c = c_matrix.batch_stride
     if bias is not None:
         set_bias(args, view(bias, "bias", handle), d_type, right.cols, None if shared else groups)
     workspace = give_workspace("grouped_mm", args, a)

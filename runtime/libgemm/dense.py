@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from libgemm import ops
 from libgemm._framework import keep_until, raw_stream, stream_handle
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major
 from libgemm._tensor import view
-from libgemm.ops import give_workspace, need_c, new_args, output, same_type, set_bias, set_matrices
+from libgemm.ops import need_c, new_args, output, same_type, set_bias, set_matrices
 
 MOST = 1024  # keys; at one more all are dropped
 FIELDS = ("a", "b", "c", "d", "bias", "workspace", "stream")
@@ -147,10 +148,7 @@ def gemm_anew(
     set_matrices(args, a=left, b=right, c=c_matrix, d=d)
     if bias is not None:
         set_bias(args, view(bias, "bias", handle), d_type, right.cols, batch if batched else None)
-    workspace = give_workspace("gemm", args, a)
-    check(lib.libgemm_gemm(args))
-    if workspace is not None:
-        keep_until(workspace, handle)
+    ops.run("gemm", args, a, handle)
     if key is not None:
         keep(key, args, alive, a, out)
     return out

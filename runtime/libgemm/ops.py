@@ -1,6 +1,6 @@
 """What all calls share: from names and arrays to a C struct. Shapes and dtypes are checked here, all else in C."""
 
-from libgemm._framework import address_of, dtype_name, empty, framework_of
+from libgemm._framework import address_of, dtype_name, empty, framework_of, keep_until
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import vector
 from libgemm._tensor import View, view
@@ -96,14 +96,16 @@ def set_bias(args, bias: View, dtype: str, n: int, count: int | None) -> None:
         args.bias = pointer(vector(bias, "bias", n))
 
 
-def give_workspace(kind: str, args, like):
-    """Memory for a call that runs better with some, of a framework that can allocate it; None otherwise."""
-    if framework_of(like) is None:
-        return None
-    size = ffi.new("uint64_t *")
-    check(getattr(lib, f"libgemm_{kind}_workspace")(args, size))
-    if size[0] == 0:
-        return None
-    array = empty((size[0],), "u8", like, "workspace")
-    args.workspace, args.workspace_bytes = pointer(address_of(array)), size[0]
-    return array
+def run(kind: str, args, like, stream: int, needed: str | None = None) -> None:
+    """Make the call, in order with `stream`, with the workspace that it runs best with, of `like`'s framework. One that
+    cannot allocate gives none, unless the call cannot go without: then `needed` says what it is for."""
+    workspace = None
+    if needed or framework_of(like) is not None:
+        size = ffi.new("uint64_t *")
+        check(getattr(lib, f"libgemm_{kind}_workspace")(args, size))
+        if size[0]:
+            workspace = empty((size[0],), "u8", like, needed or "workspace")
+            args.workspace, args.workspace_bytes = pointer(address_of(workspace)), size[0]
+    check(getattr(lib, f"libgemm_{kind}")(args))
+    if workspace is not None:
+        keep_until(workspace, stream)

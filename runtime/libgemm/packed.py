@@ -5,17 +5,17 @@ Whether an operand is 2-D (packed) or 3-D (one matrix for each group) says what 
 
 from dataclasses import dataclass
 
-from libgemm._framework import keep_until, stream_handle
-from libgemm._library import check, invalid, lib
+from libgemm._framework import stream_handle
+from libgemm._library import invalid, lib
 from libgemm._matrix import matrix, row_major
 from libgemm._tensor import View, view
 from libgemm.ops import (
-    give_workspace,
     need_c,
     new_args,
     output,
     pick,
     pointer,
+    run,
     same_type,
     set_bias,
     set_matrices,
@@ -112,10 +112,7 @@ def packed(
     set_matrices(args, a=left, b=right, c=c_matrix, d=d)
     if bias is not None:
         set_bias(args, view(bias, "bias", handle), d_type, right.cols, None if shared else groups)
-    workspace = give_workspace("grouped_mm", args, a)
-    check(lib.libgemm_grouped_mm(args))
-    if workspace is not None:
-        keep_until(workspace, handle)
+    run("grouped_mm", args, a, handle)
     del alive
     return out
 

@@ -1,10 +1,10 @@
 """Grouped GEMM over arrays of pointers: from sequences of arrays, or from tables that are on the device already."""
 
-from libgemm._framework import address_of, dtype_name, empty, keep_until, stream_handle
+from libgemm._framework import dtype_name, stream_handle
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major, stored, vector
 from libgemm._tensor import View, view
-from libgemm.ops import need_c, new_args, output, pointer, same_type
+from libgemm.ops import need_c, new_args, output, run, same_type
 
 
 def views(arrays, name: str, stream: int, count: int | None = None) -> list[View]:
@@ -83,20 +83,9 @@ def grouped_gemm(
         fill(args, alive, c=[z.pointer for z in c_matrices], ldc=[z.ld for z in c_matrices])
     if bias_views:
         fill(args, alive, bias=[vector(v, f"bias[{g}]", shapes[g][1]) for g, v in enumerate(bias_views)])
-    run_with_workspace(args, a[0], handle)
+    run("grouped_gemm", args, a[0], handle, needed="device tables (grouped_gemm_tables)")
     del alive
     return out
-
-
-def run_with_workspace(args, like, stream: int) -> None:
-    size = ffi.new("uint64_t *")
-    check(lib.libgemm_grouped_gemm_workspace(args, size))
-    workspace = empty((size[0],), "u8", like, "device tables (grouped_gemm_tables)") if size[0] else None
-    if workspace is not None:
-        args.workspace, args.workspace_bytes = pointer(address_of(workspace)), size[0]
-    check(lib.libgemm_grouped_gemm(args))
-    if workspace is not None:
-        keep_until(workspace, stream)
 
 
 def grouped_gemm_tables(

@@ -14,7 +14,7 @@ from pathlib import Path
 from aot.artifact import Artifact
 from aot.elf import CubinError, read_cubin
 from aot.params import CompileError, check_params, kernel_function, make_boxes, takes_descriptors
-from kernels.spec import ARGUMENTS, DTYPES, SCRATCH_GUARDS, TARGETS, Variant
+from kernels.spec import ARGUMENTS, DTYPES, TARGETS, Variant
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 WARP_SIZE = 32
@@ -169,12 +169,9 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes, ptx: str) -> A
     limit = TARGETS[variant.target].shared_bytes
     if metadata["shared"] > limit:
         problems.append(f"needs {metadata['shared']} bytes of shared memory, sm_{variant.target} has {limit}")
-    scratch_bytes = metadata.get("global_scratch_size") or 0
-    if scratch_bytes and not set(variant.guard) & set(SCRATCH_GUARDS):
-        wanted = " or ".join(SCRATCH_GUARDS)
-        problems.append(f"needs global_scratch_size = {scratch_bytes}, but its guard has no {wanted} to take it from")
-    if metadata.get("profile_scratch_size"):
-        problems.append(f"needs profile_scratch_size = {metadata['profile_scratch_size']}, which nobody provides")
+    for name in ("global_scratch_size", "profile_scratch_size"):
+        if metadata.get(name):
+            problems.append(f"needs {name} = {metadata[name]}, which nobody provides")
     if problems:
         raise CompileError(f"{variant.name}: {'; '.join(problems)}")
     return Artifact(
@@ -188,8 +185,6 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes, ptx: str) -> A
         shared_bytes=metadata["shared"],
         registers=facts.registers,
         local_bytes=facts.local_bytes,
-        scratch_bytes=scratch_bytes,
-        scratch_align=metadata["global_scratch_align"] if scratch_bytes else 1,
         overlaps="griddepcontrol.wait" in ptx,
         toolkit=facts.toolkit,
         boxes=make_boxes(variant, metadata),

@@ -6,8 +6,8 @@ import json
 
 from aot.artifact import Artifact
 from aot.compile import ENVIRONMENT
-from kernels.model import tuned
-from kernels.spec import Variant
+from kernels.model import known_of, tuned, tuned_name
+from kernels.spec import OPS, Variant
 
 SCHEMA = 1
 
@@ -39,7 +39,7 @@ def build_id(rows: list[tuple[Variant, Artifact]]) -> str:
     for variant, _ in rows:
         digest.update(canonical([variant.to_dict(), dataclasses.asdict(variant.fit) if variant.fit else None]))
     for target in sorted({variant.target for variant, _ in rows}):
-        digest.update(canonical(tuned(target).known if tuned(target) else None))
+        digest.update(canonical([known_of(target, op) for op in OPS]))
     return digest.hexdigest()
 
 
@@ -61,7 +61,9 @@ def make_manifest(rows: list[tuple[Variant, Artifact]], version: str, toolchain:
             }
             for target, artifacts in targets.items()
         },
-        "tuning": {str(target): found.origin for target in targets if (found := tuned(target))},
+        "tuning": {
+            tuned_name(target, op): found.origin for target in targets for op in OPS if (found := tuned(target, op))
+        },
         "kernels": {artifact.kernel: [dataclasses.asdict(param) for param in artifact.params] for _, artifact in rows},
         "variants": [describe(variant, artifact) for variant, artifact in rows],
     }

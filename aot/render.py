@@ -8,8 +8,8 @@ import jinja2
 
 from aot.artifact import Artifact
 from aot.manifest import canonical, driver_floor
-from aot.pack import Packed
-from kernels.model import CLUSTERS, MACHINE, PENALTY, tuned
+from aot.pack import STRIPE, Packed
+from kernels.model import CLUSTERS, MACHINE, PENALTY, known_of
 from kernels.spec import DTYPES, HELPERS, LAYOUTS, OPS, PRECISIONS, TARGETS, Variant
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -71,12 +71,6 @@ def launch_signatures(artifacts: list[Artifact]) -> dict[str, tuple]:
     return {kernel: artifact.params for kernel, artifact in found.items()}
 
 
-def check_scratch(artifacts: list[Artifact]) -> None:
-    """Launchers pass null for Triton's scratch pointers."""
-    if wanting := [artifact.variant for artifact in artifacts if artifact.scratch_bytes]:
-        raise RenderError(f"no launcher provides the global scratch memory of {', '.join(wanting)}")
-
-
 def bucket_starts(variants: list[Variant], first_row: int) -> list[int]:
     """Where each bucket of one target starts in the table, and, last, where the target ends."""
     count = len(ALL_OPS) * len(TYPE_ORDER) * len(LAYOUTS)
@@ -94,10 +88,10 @@ def bucket_starts(variants: list[Variant], first_row: int) -> list[int]:
 def known_shapes(target: int, variants: list[Variant]) -> list[dict]:
     """Shapes whose winner was measured, where it is among these variants."""
     symbols = {v.fit_name: fit_symbol(v) for v in variants if v.fit}
-    found = tuned(target)
     return [
-        {"m": m, "n": n, "k": k, "layout": LAYOUTS.index(layout), "fit": symbols[tile]}
-        for m, n, k, layout, tile in (found.known if found else ())
+        {"m": m, "n": n, "k": k, "count": count, "layout": LAYOUTS.index(layout), "fit": symbols[tile]}
+        for op in OPS
+        for m, n, k, count, layout, tile in known_of(target, op)
         if tile in symbols
     ]
 
@@ -148,7 +142,6 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
     env = environment(templates)
     rows = in_table_order(rows)
     signatures = launch_signatures([artifact for _, artifact in rows])
-    check_scratch([artifact for _, artifact in rows])
     blobs = {"cubins": packed.blob, "manifest": canonical(manifest) + b"\0"}
     names = {kind: f"{kind}-{hashlib.sha256(data).hexdigest()[:16]}.bin" for kind, data in blobs.items()}
     files: dict[str, str | bytes] = {names[kind]: data for kind, data in blobs.items()}
@@ -166,6 +159,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         launchers=[launcher_name(kernel) for kernel in signatures],
         targets=target_tables(rows),
         chunks=packed.chunks,
+        stripe_bytes=STRIPE,
         types=type_table(),
         type_count=len(TYPE_ORDER),
         machine=[float(number) for number in astuple(MACHINE)],

@@ -1,4 +1,4 @@
-"""libgemm beside torch on one grouped product: the same operands, in turn. Proves no numerics.
+"""libgemm beside torch on grouped products: the same operands, in turn. Proves no numerics.
 
 The peer of packed rows is torch._grouped_mm, which allocates its output; where it would loop on the host (float16), it
 multiplies the same numbers in bfloat16. It adds to no float32 D: there Tensor.add_ adds what it made. The peer of
@@ -13,6 +13,8 @@ from types import SimpleNamespace
 import libgemm
 import torch
 
+from bench.dense import CHOSEN, FINALISTS, target
+from bench.drawn import Packed
 from bench.rows import floor_us, traffic
 from bench.sizes import sizes_of
 from bench.timing import alternate, rotations
@@ -153,10 +155,43 @@ def variant_of(case: dict, dtype: str) -> str:
     return chosen.name
 
 
-def compare(case: dict, dtype: str) -> dict:
-    sizes = sizes_of(case)
+def regret_of(problem: Packed, dtype: str = "bf16") -> dict:
+    """Time of a call that is left to choose over that of the best kernel in the library that takes it, less 1; the best
+    few of a first round are measured again beside it."""
+    case, sizes = {**problem.case, "layout": problem.layout.upper()}, problem.sizes()
     row = row_of(case, dtype, sizes)
     inputs = [(operands(case, dtype, sizes),) for _ in range(rotations(traffic(row)))]
-    us = alternate(calls(case), inputs, row["floor_us"])
-    found = {"ours_us": us["ours"], "peer": peer_of(case, dtype), "peer_us": us["peer"]}
-    return {**row, **found, "variant": variant_of(case, dtype)}
+    runs, layout = {CHOSEN: call_grouped_mm}, [letter == "t" for letter in problem.layout]
+    for v in libgemm.variants():
+        if (v.op, v.target, v.a_type, v.d_type) != ("grouped_mm", target(), dtype, dtype):
+            continue
+        try:
+            if [v.trans_a, v.trans_b] == layout:
+                call_grouped_mm(inputs[0][0], variant=v.name)
+                runs[v.name] = lambda one, name=v.name: call_grouped_mm(one, variant=name)
+        except libgemm.Error:
+            continue  # its guard refuses this shape
+    us = alternate(runs, inputs, row["floor_us"])
+    few = [CHOSEN, *sorted(us, key=us.get)[:FINALISTS]]
+    us = alternate({name: runs[name] for name in few}, inputs, row["floor_us"])
+    best = min(us, key=us.get)
+    return {**problem._asdict(), "chosen": variant_of(case, dtype), "best": best, "regret": us[CHOSEN] / us[best] - 1}
+
+
+def compare(cases: list[dict], dtype: str) -> list[dict]:
+    """A row for each. The cases are replayed in one alternation, so that what they say of each other holds though the
+    card grows hot."""
+    sizes = [sizes_of(case) for case in cases]
+    rows = [row_of(case, dtype, own) for case, own in zip(cases, sizes, strict=True)]
+    count = max(rotations(traffic(row)) for row in rows)
+    inputs = [[operands(case, dtype, own) for case, own in zip(cases, sizes, strict=True)] for _ in range(count)]
+    runs = {
+        (i, who): lambda *ones, i=i, call=call: call(ones[i])
+        for i, case in enumerate(cases)
+        for who, call in calls(case).items()
+    }
+    us = alternate(runs, inputs, max(row["floor_us"] for row in rows))
+    found = [{"ours_us": us[i, "ours"], "peer": peer_of(case, dtype), "peer_us": us[i, "peer"]}
+             for i, case in enumerate(cases)]  # fmt: skip
+    named = [{"variant": variant_of(case, dtype)} for case in cases]
+    return [row | times | name for row, times, name in zip(rows, found, named, strict=True)]

@@ -124,6 +124,11 @@ def roofline(figure, report: dict) -> None:
 PICTURES = {"ratios": ratios, "roofline": roofline}
 
 
+def reports(folder: Path) -> list[Path]:
+    """Of bench/run.py; what else is measured on a device stands beside them."""
+    return sorted(path for path in folder.glob("*.json") if "." not in path.stem)
+
+
 def picture_path(report: Path, name: str) -> Path:
     return report.with_suffix(f".{name}.svg")
 
@@ -153,7 +158,7 @@ def main() -> int:
         return 1
     if matplotlib.__version__ != PIN.partition("==")[2]:
         print(f"drawn by matplotlib {matplotlib.__version__}; the repository's pictures are by {PIN}", file=sys.stderr)
-    for report in sorted(options.results.glob("*.json")):
+    for report in reports(options.results):
         for name in PICTURES:
             draw(json.loads(report.read_text()), name, picture_path(report, name))
             print(f"wrote {picture_path(report, name)}")

@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from bench.pictures import PICTURES, RESULTS, picture_path  # noqa: E402
-from bench.rows import (  # noqa: E402  # noqa: E402
+from bench.pictures import PICTURES, RESULTS, picture_path, reports  # noqa: E402
+from bench.rows import (  # noqa: E402
     BYTES,
     FLOPS,
     ORDER,
@@ -146,11 +146,14 @@ def method(path: Path, report: dict, built: str | None) -> str:
     )
 
 
-def regret_words(regret: dict) -> str:
-    return wrapped(
-        f"Regret of the choice, against the best kernel in the library, on {regret['shapes']} random shapes: "
-        f"median {regret['median'] * 100:.0f} %, 95th percentile {regret['p95'] * 100:.0f} %."
-    )
+def regret_words(report: dict) -> list[str]:
+    kinds = {"dense products": report.get("regret"), "packed products": report.get("regret_grouped")}
+    words = [
+        f"on {regret['shapes']} random {kind}, median {regret['median'] * 100:.0f} %, 95th percentile "
+        f"{regret['p95'] * 100:.0f} %" for kind, regret in kinds.items() if regret
+    ]  # fmt: skip
+    what = "Regret of the choice, against the best kernel in the library, on shapes that were not tuned on:"
+    return [wrapped(f"{what} {'; '.join(words)}.")] if words else []
 
 
 def host_words(host: dict) -> list[str]:
@@ -190,20 +193,36 @@ def shapes_words(name: str, rows: list[dict]) -> list[str]:
     return [f"{name} by kind:\n".capitalize(), kinds_table(rows), *[balance_words(rows)] * bool(balance(rows)), *found]
 
 
+def tutorial_words(path: Path, report: dict, built: str | None) -> list[str]:
+    """Of bench/tutorial.py's report on the same device, where there is one."""
+    beside = path.with_suffix(".tutorial.json")
+    if not beside.is_file():
+        return []
+    found = json.loads(beside.read_text())
+    what = f"Triton's tutorial on grouped GEMM {origin(beside, 'python bench/tutorial.py', found, built)}"
+    if found["build_id"] != report["build_id"]:
+        return [wrapped(f"{what} That is another build than the report's above: its times are not shown.")]
+    keys = ("ours_us", "loop_us", "tutorial_us", "tutorial_tma_us")
+    lines = [[str(row["n"]), *(f"{row[key]:.1f}" if row.get(key) else "-" for key in keys)] for row in found["rows"]]
+    words = f"Four float16 products of N x N x N by pointers on the device, Triton {found['triton']}, in microseconds:"
+    return [wrapped(f"{what} {words}"), table(["N", "libgemm", "torch.mm in a loop", "tutorial", "its TMA"], lines)]
+
+
 def speed(path: Path, report: dict, built: str | None) -> list[str]:
     found = [method(path, report, built), summary_table(report["rows"])]
-    found += [regret_words(regret) for regret in [report["regret"]] if regret]
+    found += regret_words(report)
     found += [f"![{ABOUT[name]}]({picture_path(path, name).relative_to(ROOT).as_posix()})\n" for name in PICTURES]
     for name, rows in families(report["rows"]).items():
         found += shapes_words(name, rows)
+    found += tutorial_words(path, report, built)
     return found + (host_words(report["host"]) if report.get("host") else [])
 
 
 def section(built: str | None) -> str:
     """The text between the marks. `built` is the build in dist/, if there is one."""
-    tests, benchmarks = (ROOT / "tests" / "results").glob("gpu_*.json"), RESULTS.glob("*.json")
+    tests = (ROOT / "tests" / "results").glob("gpu_*.json")
     parts = [correctness(path, json.loads(path.read_text()), built) for path in sorted(tests)]
-    for path in sorted(benchmarks):
+    for path in reports(RESULTS):
         parts += speed(path, json.loads(path.read_text()), built)
     parts.append(wrapped("`make test` says whether these reports speak of the library in `dist/`."))
     return "\n" + "\n".join(parts) + "\n"

@@ -9,7 +9,6 @@ pictures and the README's section of what this writes.
 """
 
 import argparse
-import datetime
 import itertools
 import json
 import sys
@@ -23,13 +22,21 @@ import libgemm  # noqa: E402
 import torch  # noqa: E402
 
 from bench import dense, grouped, host  # noqa: E402
+from bench.about import head, path_of  # noqa: E402
+from bench.drawn import draw_problem  # noqa: E402
 from bench.rows import balance, ratio, share, summarise  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
-SUITES = {  # name -> its cases, how one is measured, the types it has
-    "dense": (dense.SHAPES, dense.compare, ("bf16", "f16", "f32")),
+SUITES = {  # name -> its cases, how some are measured together, the types it has
+    "dense": (
+        dense.SHAPES,
+        lambda shapes, dtype: [dense.compare(one, dtype) for one in shapes],
+        ("bf16", "f16", "f32"),
+    ),
     "grouped": (grouped.CASES, grouped.compare, ("bf16", "f16")),
 }
+
+KEYS = {"dense": ("host", "regret", "regret_rows"), "grouped": ("regret_grouped", "regret_grouped_rows")}
 
 
 def suite_of(row: dict) -> str:
@@ -43,47 +50,43 @@ def line(row: dict) -> str:
     return f"{name}{times}  {share(row):.2f} of the floor"
 
 
+def together(cases: list[dict]) -> list[list[dict]]:
+    """Cases that are measured in one alternation: those of a pair, which stand one after the other."""
+    return [list(own) for _, own in itertools.groupby(cases, key=lambda case: case.get("pair", case["id"]))]
+
+
 def measure(suites: list[str], dtypes: list[str], only: set[str]) -> list[dict]:
     """Types in turn at each case, so that none is measured on a hotter card; the rows come back type by type."""
     rows = []
     for suite in suites:
         cases, compare, types = SUITES[suite]
         found = {dtype: [] for dtype in dtypes if dtype in types}
-        for case in cases:
+        for few in together([case for case in cases if not only or case["id"] in only]):
             for dtype, own in found.items():
-                if only and case["id"] not in only:
-                    continue
-                own.append(compare(case, dtype))
+                own += compare(few, dtype)
                 torch.cuda.empty_cache()  # the next case may need nearly all memory
-                print(line(own[-1]), flush=True)
+                print(*map(line, own[-len(few) :]), sep="\n", flush=True)
         rows += itertools.chain(*found.values())
     return rows
 
 
-def regrets_of(count: int) -> tuple[dict, list[dict]]:
-    rows = [dense.regret_of(dense.random_shape(seed)) for seed in range(count)]
+NOT_TUNED = 1_000_000  # the first seed of packed products that tuning does not draw
+
+
+def regret_of(suite: str, seed: int) -> dict:
+    if suite == "dense":
+        return dense.regret_of(dense.random_shape(seed))
+    return grouped.regret_of(draw_problem(NOT_TUNED + seed))
+
+
+def regrets_of(suite: str, count: int) -> tuple[dict, list[dict]]:
+    """Over shapes that were not tuned on."""
+    rows = [regret_of(suite, seed) for seed in range(count)]
     ordered = sorted(row["regret"] for row in rows)
     if not ordered:
         return {}, []
     median, p95 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.95)]
     return {"shapes": len(ordered), "median": median, "p95": p95}, rows
-
-
-def head() -> dict:
-    """Of what the report speaks."""
-    manifest = json.loads((ROOT / "dist" / "manifest.json").read_text())
-    build = libgemm.info()["build_id"]
-    if manifest["build_id"] != build:
-        raise SystemExit(
-            f"dist/manifest.json is of build {manifest['build_id']}, the library of {build}: run make build"
-        )
-    return {
-        "build_id": build,
-        "commit": manifest["commit"],
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-    }
 
 
 def kept(path: Path, about: dict, suites: list[str]) -> dict:
@@ -92,18 +95,17 @@ def kept(path: Path, about: dict, suites: list[str]) -> dict:
     if any(found.get(key) != about[key] for key in ("build_id", "device", "torch")):
         found = {}
     rows = [row for row in found.get("rows", []) if suite_of(row) not in suites]
-    dense_only = {
-        key: found[key] for key in ("host", "regret", "regret_rows") if key in found and "dense" not in suites
-    }
-    return {"host": {}, "regret": {}, "regret_rows": [], **dense_only, "rows": rows}
+    others = {key: found[key] for suite in SUITES if suite not in suites for key in KEYS[suite] if key in found}
+    return {**{key: [] if "rows" in key else {} for key in itertools.chain(*KEYS.values())}, **others, "rows": rows}
 
 
 def report(about: dict, old: dict, rows: list[dict], measured: dict) -> dict:
     rows = sorted([*old["rows"], *rows], key=lambda row: list(SUITES).index(suite_of(row)))
     found = {**old, **measured}
     return {
-        **about, "summary": summarise(rows), "balance": balance(rows), "host": found["host"],
-        "regret": found["regret"], "rows": rows, "regret_rows": found["regret_rows"],
+        **about, "summary": summarise(rows), "balance": balance(rows),
+        **{key: found[key] for key in ("host", "regret", "regret_grouped")}, "rows": rows,
+        **{key: found[key] for key in ("regret_rows", "regret_grouped_rows")},
     }  # fmt: skip
 
 
@@ -130,10 +132,11 @@ def main() -> int:
         measured["host"] = host.host_times()
         print(*host.lines(measured["host"]), sep="\n", flush=True)
     rows = measure(suites, options.dtype.split(","), only)
-    if "dense" in suites and not only:
-        measured["regret"], measured["regret_rows"] = regrets_of(options.regret)
-    folder = options.out or RESULTS
-    path = folder / f"{about['device'].replace(' ', '_')}.json"
+    for suite in SUITES:
+        if suite in suites and not only:
+            *_, regret, regret_rows = KEYS[suite]
+            measured[regret], measured[regret_rows] = regrets_of(suite, options.regret)
+    path = path_of(about, options.out or RESULTS)
     old = kept(path, about, list(SUITES) if only else suites)
     found = report(about, old, rows, measured)
     for name, s in found["summary"].items():
@@ -143,10 +146,10 @@ def main() -> int:
         print(f"{name}: with half in one group {s['ours']:.2f} of the share of the floor with equal ones, the peer "
               f"{s['peer']:.2f}")  # fmt: skip
     if options.out or not only:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(found, indent=1) + "\n")
         print(f"wrote {path}")
-    print(f"regret {found['regret']}")
+    print(f"regret {found['regret']}, of packed products {found['regret_grouped']}")
     return 0
 
 

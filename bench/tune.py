@@ -131,6 +131,8 @@ class Worker:
     def settle(self, graphs: dict, count: int) -> tuple[dict, float]:
         """Medians of rounds that run each graph in turn, until the middle half of the best one's is within 2 %."""
         times = {name: [] for name in graphs}
+        if not graphs:
+            return {}, 0.0
         order = list(graphs)
         for done in range(1, 16):
             random.shuffle(order)  # who comes after a kernel that draws little power finds higher clocks
@@ -188,6 +190,7 @@ def run(shapes: list, known: set, head: dict, path: Path, gpus: int, seconds: fl
     left = [shape for shape in shapes if shape not in done]
     context = multiprocessing.get_context("spawn")
     waiting, results = context.Queue(), context.Queue()
+    waiting.cancel_join_thread()  # who stops early must not wait for workers to take what is left
     for item in [*left, *[None] * gpus]:
         waiting.put(item)
     workers = [context.Process(target=work, args=(gpu, job, head["dtype"], waiting, results)) for gpu in range(gpus)]

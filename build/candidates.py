@@ -14,13 +14,13 @@ from build.__main__ import CACHE, make_library, toolchain
 from build.cache import Cache
 from build.compile_all import BuildError, Limits, compile_all
 from build.package import PACKAGE, header_constant, stage
-from kernels.candidates import candidates
+from kernels.candidates import candidates, grouped_candidates
 
 FOLDER = CACHE / "candidates"
 
 
 def build() -> None:
-    table = candidates()
+    table = [*candidates(), *grouped_candidates()]
     artifacts = compile_all(table, Cache(CACHE / "artifacts", None), Limits(len(os.sched_getaffinity(0))))
     rows = in_table_order(list(zip(table, artifacts, strict=True)))
     manifest = make_manifest(rows, header_constant("LIBGEMM_VERSION"), toolchain())

@@ -1,4 +1,6 @@
-"""python -m build.fit bench/tuning/sm90.jsonl: from measurements to kernels/tuned/sm90.json, without a GPU.
+"""python -m build.fit [bench/tuning/sm90.jsonl]: from measurements to kernels/tuned/sm90.json, without a GPU.
+
+Without a file, from all that are there; the name says what they are of: sm90, or sm90_grouped_mm for packed groups.
 
 Chooses the smallest set of tiles whose best is within `--loss` of the best candidate's time on average, `--most` tiles
 or fewer; then fits each tile's time as kernels/model.py describes, and says the regret of choosing by those fits among
@@ -13,33 +15,41 @@ from pathlib import Path
 import numpy as np
 
 from kernels import model
-from kernels.candidates import FAR, candidates
-from kernels.spec import LAYOUTS, TARGETS, Variant
+from kernels.candidates import FAR, candidates, grouped_candidates
+from kernels.spec import CUTS, LAYOUTS, TARGETS, Variant
 
 RIDGE = 0.05
 FOLDS = 10
+PASSES = 3
 OWN = 0.5  # of a layout's own columns beside the common ones
 ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other takes
 
 MEASURED = Path(__file__).parent.parent / "bench" / "tuning"
+USUAL = {"gemm": (0.0016, 24), "grouped_mm": (0.0085, 12)}  # operation -> loss on average, most tiles
 KNOWN_WEIGHT = 12.0  # of a shape that people are known to run, beside one that was drawn
+
+
+def work_of(row: dict, multiprocessors: int) -> model.Work:
+    sizes = [row[name] for name in ("m", "n", "k", "groups", "ragged", "layout") if name in row]
+    return (model.groups_work if "groups" in row else model.packed_work)(*sizes, multiprocessors)
 
 
 class Measured:
     """Times [shape][tile], infinite where a tile was not run, and features on demand."""
 
     def __init__(self, rows: list[dict], variants: list[Variant]):
+        """Of one product, or where a line has groups, of packed ones."""
         self.rows = rows
         self.tiles = {v.fit_name: v for v in variants}
         self.names = list(self.tiles)
         self.us = np.full((len(rows), len(self.names)), np.inf)
         for i, row in enumerate(rows):
-            for name, us in row["us"].items():
-                self.us[i, self.names.index(name)] = us
+            for name in self.tiles.keys() & row["us"].keys():  # others are candidates no more
+                self.us[i, self.names.index(name)] = row["us"][name]
         self.weights = np.array([KNOWN_WEIGHT if row["known"] else 1.0 for row in rows])
         target = variants[0].target
         count = TARGETS[target].multiprocessors
-        self.work = [model.packed_work(r["m"], r["n"], r["k"], r["layout"], count) for r in rows]
+        self.work = [work_of(row, count) for row in rows]
         self.layouts = [LAYOUTS.index(row["layout"]) for row in rows]
 
     def design(self, tile: int, shapes) -> np.ndarray:
@@ -56,7 +66,7 @@ def choose_tiles(measured: Measured, loss: float, most: int) -> list[int]:
     best = measured.us.min(axis=1)
     us = np.minimum(measured.us, FAR * best[:, None])  # what was not run is at least that slow
     chosen = [i for i, name in enumerate(measured.names) if measured.tiles[name].family in ALWAYS]
-    reached = us[:, chosen].min(axis=1)
+    reached = np.minimum(us[:, chosen].min(axis=1, initial=np.inf), FAR * best)
     added: list[int] = []
     while len(added) < most and np.average(np.log(reached / best), weights=measured.weights) > loss:
         left = [i for i in range(len(measured.names)) if i not in chosen]
@@ -83,21 +93,60 @@ def to_fit(weights: np.ndarray, scale: float) -> dict:
     return {"scale": round(scale, 4), "weights": [[float(f"{w:.6g}") for w in common + OWN * more] for more in own]}
 
 
-def fit_tile(measured: Measured, tile: int, folds: np.ndarray) -> tuple[dict, np.ndarray]:
-    """The tile's fit, and for each shape the log2 microseconds by a fit that has not seen it."""
-    shapes = np.flatnonzero(np.isfinite(measured.us[:, tile]))
-    x, us, best = measured.design(tile, shapes), measured.us[shapes, tile], measured.us[shapes].min(axis=1)
-    own = measured.weights[shapes]
-    held_out = np.full(len(measured.rows), np.inf)
-    for fold in range(FOLDS):
-        seen = folds[shapes] != fold
-        held_out[shapes[~seen]] = x[~seen] @ solve(x[seen], us[seen], best[seen], own[seen])
+def scale_of(measured: Measured, tile: int, shapes: np.ndarray) -> float:
+    """Of a tile's estimate to what was measured, where it is near the best."""
     v = measured.tiles[measured.names[tile]]
-    c = v.config
+    c, us, best = v.config, measured.us[shapes, tile], measured.us[shapes].min(axis=1)
     plain = np.array([model.estimate(c.block_m, c.block_n, c.block_k, v.family, measured.work[i])[0] for i in shapes])
     near = us < 1.5 * best
-    scale = float(np.median((us / plain)[near])) if near.any() else float(np.median(us / plain))
-    return to_fit(solve(x, us, best, own), scale), held_out
+    return float(np.median((us / plain)[near if near.any() else slice(None)]))
+
+
+def fit_tiles(measured: Measured, tiles: list[int], folds: np.ndarray) -> tuple[dict, np.ndarray]:
+    """Each tile's fit, and for each shape and tile the log2 microseconds by a fit that has not seen the shape.
+
+    What moves all tiles of a shape alike (empty groups, the card's clock) tells nothing about which is best: after a
+    first pass, the mean over the tiles of what their fits miss is taken off the shape's times, and all is fitted anew.
+    """
+    shapes = {tile: np.flatnonzero(np.isfinite(measured.us[:, tile])) for tile in tiles}
+    designs = {tile: measured.design(tile, own) for tile, own in shapes.items()}
+    best, shared = measured.us.min(axis=1), np.zeros(len(measured.rows))
+    held_out = np.full(measured.us.shape, np.inf)
+    for _ in range(PASSES):
+        missed, counts = np.zeros(len(best)), np.zeros(len(best))
+        fits = {}
+        for tile, own in shapes.items():
+            x, us, weights = designs[tile], measured.us[own, tile] / 2 ** shared[own], measured.weights[own]
+            least = best[own] / 2 ** shared[own]
+            for fold in range(FOLDS):
+                seen = folds[own] != fold
+                held_out[own[~seen], tile] = x[~seen] @ solve(x[seen], us[seen], least[seen], weights[seen])
+            fits[measured.names[tile]] = to_fit(solve(x, us, least, weights), scale_of(measured, tile, own))
+            nearness = np.clip(least / us, 0.3, 1) ** 2
+            missed[own] += nearness * (np.log2(measured.us[own, tile]) - held_out[own, tile])
+            counts[own] += nearness
+        shared = missed / np.maximum(counts, 1e-9)
+    return fits, held_out
+
+
+def tile_of(v: Variant) -> list:
+    """What kernels/hopper.py, or of packed groups kernels/hopper_grouped.py, makes rows of."""
+    if v.problem.op == "gemm":
+        return [v.family, v.config.block_m, v.config.block_n, v.config.block_k]
+    (cut,) = (guard for guard in v.guard if guard in CUTS)
+    return [v.family.removeprefix("grouped_mm_"), cut, v.config.block_m, v.config.block_n]
+
+
+def winners(measured: Measured, fitted: list[int]) -> list[list]:
+    """What people are known to run, as the host sees it, and the tile that won: on average where groups differ in what
+    only the device knows."""
+    found = {}
+    for i, (row, work) in enumerate(zip(measured.rows, measured.work, strict=True)):
+        if row["known"]:
+            shape = (work.m, work.n, work.k, work.count, row["layout"])
+            found.setdefault(shape, []).append(np.log(measured.us[i, fitted]))
+    best = {shape: fitted[int(np.mean(us, axis=0).argmin())] for shape, us in found.items()}
+    return [[*shape, measured.names[tile]] for shape, tile in sorted(best.items())]
 
 
 def tune(rows: list[dict], variants: list[Variant], origin: dict, loss: float, most: int) -> dict:
@@ -105,11 +154,8 @@ def tune(rows: list[dict], variants: list[Variant], origin: dict, loss: float, m
     added = choose_tiles(measured, loss, most)
     shipped = [*added, *(i for i, name in enumerate(measured.names) if measured.tiles[name].family in ALWAYS)]
     folds = np.random.default_rng(0).integers(0, FOLDS, len(rows))
-    fits, held_out = {}, np.full(measured.us.shape, np.inf)
-    for tile in shipped:
-        if not measured.tiles[measured.names[tile]].guard:
-            continue  # the row for any memory is slower there than here: its model stays a rough one
-        fits[measured.names[tile]], held_out[:, tile] = fit_tile(measured, tile, folds)
+    # The row for any memory is slower there than here: its model stays a rough one.
+    fits, held_out = fit_tiles(measured, [i for i in shipped if measured.tiles[measured.names[i]].guard], folds)
     us = np.minimum(measured.us[:, shipped], FAR * measured.us.min(axis=1, keepdims=True))
     picked = us[np.arange(len(rows)), held_out[:, shipped].argmin(axis=1)]
     regret = np.sort(picked / us.min(axis=1) - 1)
@@ -119,13 +165,10 @@ def tune(rows: list[dict], variants: list[Variant], origin: dict, loss: float, m
           f"mean {regret.mean():.4f}, most {regret[-1]:.2f}")  # fmt: skip
     tiles = [measured.tiles[measured.names[i]] for i in added]
     fitted = [tile for tile in shipped if measured.names[tile] in fits]
-    winners = [measured.names[fitted[i]] for i in measured.us[:, fitted].argmin(axis=1)]
-    known = [[r["m"], r["n"], r["k"], r["layout"], winner]
-             for r, winner in zip(rows, winners, strict=True) if r["known"]]  # fmt: skip
     return {
         "origin": origin,
-        "tiles": [[v.family, v.config.block_m, v.config.block_n, v.config.block_k] for v in tiles],
-        "known": sorted(known),
+        "tiles": [tile_of(variant) for variant in tiles],
+        "known": winners(measured, fitted),
         "fits": fits,
     }
 
@@ -137,18 +180,27 @@ def lines_of(found: dict) -> str:
     return ",\n".join(["{" + rest[0], *rest[1:], f'"fits": {{\n{fits}\n}}}}'])
 
 
+def fit_file(path: Path, loss: float | None, most: int | None) -> None:
+    head, *rows = map(json.loads, path.read_text().splitlines())
+    rows = [row for row in rows if row["us"]]  # some shapes no candidate takes
+    target = int(path.stem.split("_")[0].removeprefix("sm"))
+    op = "grouped_mm" if "groups" in rows[0] else "gemm"
+    table = {"gemm": candidates, "grouped_mm": grouped_candidates}[op](target, head["dtype"])
+    usual_loss, usual_most = USUAL[op]
+    found = tune(rows, table, head, usual_loss if loss is None else loss, usual_most if most is None else most)
+    to = model.TUNED / f"{model.tuned_name(target, op)}.json"
+    to.write_text(lines_of(found) + "\n")
+    print(f"wrote {to}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m build.fit", description=__doc__)
-    parser.add_argument("measurements", type=Path, nargs="?", default=MEASURED / "sm90.jsonl")
-    parser.add_argument("--loss", type=float, default=0.0016)
-    parser.add_argument("--most", type=int, default=24, metavar="TILES")
+    parser.add_argument("measurements", type=Path, nargs="*", default=sorted(MEASURED.glob("*.jsonl")))
+    parser.add_argument("--loss", type=float)
+    parser.add_argument("--most", type=int, metavar="TILES")
     options = parser.parse_args()
-    head, *rows = map(json.loads, options.measurements.read_text().splitlines())
-    target = int(options.measurements.stem.removeprefix("sm"))
-    found = tune(rows, candidates(target, head["dtype"]), head, options.loss, options.most)
-    path = model.TUNED / f"sm{target}.json"
-    path.write_text(lines_of(found) + "\n")
-    print(f"wrote {path}")
+    for path in options.measurements:
+        fit_file(path, options.loss, options.most)
     return 0
 
 

@@ -5,6 +5,7 @@ One input type stands for all 16-bit ones: their kernels differ in nothing that 
 """
 
 from kernels.hopper import hopper_variant
+from kernels.hopper_grouped import grouped_variant
 from kernels.spec import LAYOUTS, Problem, Variant
 from kernels.variants import reference_rows
 
@@ -19,6 +20,14 @@ GRID = {
     "swap_cluster": ((8, 16, 32), (64,), (128,)),
     "masked": ((64,), (128,), (64,)),
     "swap_split": ((8, 16, 32), (64,), (128,)),
+}
+
+# Of packed groups: (kernel, what is cut) -> (tile rows, tile columns)
+GROUPED_GRID = {
+    ("swap", "rows"): ((128, 128), (128, 64), (64, 128), (64, 64), (32, 128), (32, 64)),
+    ("pingpong", "rows"): ((128, 128), (128, 64), (64, 256), (64, 128), (64, 64)),
+    ("cluster", "equal"): ((128, 128), (64, 128), (64, 64)),
+    ("pingpong", "equal"): ((128, 128), (64, 256), (64, 128), (64, 64), (64, 32)),
 }
 
 
@@ -42,6 +51,19 @@ def candidates(target: int = 90, a: str = "bf16") -> list[Variant]:
                 if row is not None:
                     rows.append(row)
         rows += [row for row in reference_rows(target) if row.problem == problem]
+    for row in rows:
+        row.check()
+    return rows
+
+
+def grouped_candidates(target: int = 90, a: str = "bf16") -> list[Variant]:
+    """The same of packed groups, but for the reference rows: they are far behind."""
+    rows = []
+    for layout in LAYOUTS:
+        problem = Problem("grouped_mm", a, a, "exact", layout)
+        for (kernel, cut), tiles in GROUPED_GRID.items():
+            if not (cut == "rows" and layout[0] == "t"):
+                rows += [grouped_variant(problem, kernel, cut, *tile) for tile in tiles]
     for row in rows:
         row.check()
     return rows

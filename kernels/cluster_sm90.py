@@ -41,8 +41,26 @@ def load_from_peer(outputs, inputs):
     )
 
 
+@gluon.aggregate
+class Whole:
+    """Where a tile's piece of K stands in matrices of one product."""
+
+    row: gl.tensor
+    col: gl.tensor
+    first: gl.tensor  # step in K
+    BLOCK_K: gl.constexpr
+
+    @gluon.jit
+    def fetch(self, ring, step, pred):
+        ring.fetch(step, self.row, self.col, (self.first + step) * self.BLOCK_K, pred)
+
+    @gluon.jit
+    def cut(self, ring, step):
+        pass  # the copy engine brings zeros from beyond the end of K
+
+
 @gluon.jit
-def multiply(shape, ring, row, col, first, count, SWAP: gl.constexpr):
+def multiply(shape, ring, source, count, SWAP: gl.constexpr):
     """The tile's sum over `count` steps in K; loads run STAGES - 1 steps ahead."""
     ROWS: gl.constexpr = shape.BLOCK_N if SWAP else shape.BLOCK_M
     COLS: gl.constexpr = shape.BLOCK_M if SWAP else shape.BLOCK_N
@@ -53,10 +71,11 @@ def multiply(shape, ring, row, col, first, count, SWAP: gl.constexpr):
         instr_shape=[16, COLS, K_BITS // ring.a_desc.dtype.primitive_bitwidth],
     )
     for step in gl.static_range(ring.STAGES - 1):
-        ring.fetch(step, row, col, (first + step) * shape.BLOCK_K, step < count)
+        source.fetch(ring, step, step < count)
     acc = gl.zeros((ROWS, COLS), gl.float32, layout)
     for step in range(count):
         a, b = ring.operands(step)
+        source.cut(ring, step)
         if SWAP:
             acc = warpgroup_mma(b.permute((1, 0)), a.permute((1, 0)), acc, is_async=True, use_acc=step > 0)
         else:
@@ -64,7 +83,7 @@ def multiply(shape, ring, row, col, first, count, SWAP: gl.constexpr):
         acc = warpgroup_mma_wait(1, deps=(acc,))
         gl.barrier()  # every warp is done with the buffers of the step before this one
         ahead = step + ring.STAGES - 1
-        ring.fetch(ahead, row, col, (first + ahead) * shape.BLOCK_K, ahead < count)
+        source.fetch(ring, ahead, ahead < count)
     gdc_launch_dependents()  # all is read: the next kernel may come
     return warpgroup_mma_wait(0, deps=(acc,))
 
@@ -95,24 +114,35 @@ def add_and_store(shape, buf, c_ptr, d_ptr, ldc, ldd, epilogue, rank, row, col):
 
 
 @gluon.jit
-def run_cluster(shape, ring, c_ptr, d_ptr, ldc, ldd, epilogue, SWAP: gl.constexpr):
-    """This block's piece of its cluster's tile, and its share of the sum."""
+def allocate_sums(shape):
     plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
-    buf = gl.allocate_shared_memory(gl.float32, [shape.BLOCK_M, shape.BLOCK_N], plain)
-    piece = gl.program_id(0)
-    row, col = shape.place(piece // shape.splits)
-    first, count = shape.steps(piece)
-    gdc_wait()  # what the kernel before this one writes may be our A, B or C, what it reads our D
-    acc = multiply(shape, ring, row, col, first, count, SWAP)
+    return gl.allocate_shared_memory(gl.float32, [shape.BLOCK_M, shape.BLOCK_N], plain)
+
+
+@gluon.jit
+def meet(shape, buf, acc, c_ptr, d_ptr, ldc, ldd, epilogue, rank, row, col, SWAP: gl.constexpr):
+    """Leave this block's sum where the others of its cluster find it, and store a share of what all of them have."""
     if SWAP:
         buf.permute((1, 0)).store(acc)
     else:
         buf.store(acc)
     cluster_arrive()
     cluster_wait()
-    add_and_store(shape, buf, c_ptr, d_ptr, ldc, ldd, epilogue, piece % shape.splits, row, col)
+    add_and_store(shape, buf, c_ptr, d_ptr, ldc, ldd, epilogue, rank, row, col)
     cluster_arrive()  # no block leaves while another may read its shared memory
     cluster_wait()
+
+
+@gluon.jit
+def run_cluster(shape, ring, c_ptr, d_ptr, ldc, ldd, epilogue, SWAP: gl.constexpr):
+    """This block's piece of its cluster's tile, and its share of the sum."""
+    buf = allocate_sums(shape)
+    piece = gl.program_id(0)
+    row, col = shape.place(piece // shape.splits)
+    first, count = shape.steps(piece)
+    gdc_wait()  # what the kernel before this one writes may be our A, B or C, what it reads our D
+    acc = multiply(shape, ring, Whole(row, col, first, shape.BLOCK_K), count, SWAP)
+    meet(shape, buf, acc, c_ptr, d_ptr, ldc, ldd, epilogue, piece % shape.splits, row, col, SWAP)
 
 
 @gluon.jit

@@ -80,7 +80,7 @@ def cut(buf, last, AXIS: gl.constexpr):
     """Set what a buffer holds of K from `last` on to zero: the next group's, whose numbers may be no numbers."""
     WIDTH: gl.constexpr = 128 // buf.dtype.primitive_bitwidth
     ACROSS: gl.constexpr = 8  # lanes: a row of 128 bytes
-    layout: gl.constexpr = gl.BlockedLayout([1, WIDTH], [32 // ACROSS, ACROSS], [4, 1], [1, 0])
+    layout: gl.constexpr = gl.BlockedLayout([1, WIDTH], [32 // ACROSS, ACROSS], [gl.num_warps(), 1], [1, 0])
     k = gl.arange(0, buf.shape[AXIS], gl.SliceLayout(1 - AXIS, layout))
     inside = k[:, None] < last if AXIS == 0 else k[None, :] < last
     x = buf.load(layout)

@@ -48,6 +48,38 @@ class Groups:
         rest = tile % per_group
         return first + rest % rows, rest // rows * self.BLOCK_N
 
+    @gluon.jit
+    def equal_tile(self, tile):
+        """Group, row and column within it, and begin and extent in K of a tile, where every group has as many."""
+        tiles_m = gl.cdiv(self.M, self.BLOCK_M)
+        per_group = tiles_m * gl.cdiv(self.N, self.BLOCK_N)
+        index = tile // per_group
+        row, col = self.inside(tile % per_group, tiles_m)
+        row *= self.BLOCK_M
+        start = 0
+        depth = self.K
+        if self.offs_ptr.to(gl.int64) != 0:
+            start = self.end_of(index - 1, self.K)
+            depth = gl.maximum(self.end_of(index, self.K) - start, 0)
+        return index, row, col, start, depth
+
+    @gluon.jit
+    def equal_operands(self, index, row, col, start, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr):
+        """Where the A and B of such a tile begin in the matrices of all groups: row and K, column and K."""
+        a_row = row
+        a_k = start
+        b_col = col
+        b_k = start
+        if TRANS_A:
+            a_k += index * self.a_step
+        else:
+            a_row += index * self.a_step
+        if TRANS_B:
+            b_col += index * self.b_step
+        else:
+            b_k += index * self.b_step
+        return a_row, a_k, b_col, b_k
+
 
 @gluon.jit
 def load_steps(groups, ring, step, count, a_row, a_k, b_col, b_k, boxes):
@@ -147,30 +179,12 @@ def load_equal(groups, ring, queue):
     step = 0
     sent = 0
     for tile in range(gl.program_id(0), groups.groups * per_group, gl.num_programs(0)):
-        index = tile // per_group
-        row, col = groups.inside(tile % per_group, tiles_m)
-        row *= groups.BLOCK_M
-        start = 0
-        depth = groups.K
-        if groups.offs_ptr.to(gl.int64) != 0:
-            start = groups.end_of(index - 1, groups.K)
-            depth = gl.maximum(groups.end_of(index, groups.K) - start, 0)
+        index, row, col, start, depth = groups.equal_tile(tile)
         count = gl.cdiv(depth, groups.BLOCK_K)
         first = row + index * groups.d_step
         end = index * groups.d_step + groups.M
         queue.send(sent, Place(first, end, col, index, step, count, depth - (count - 1) * groups.BLOCK_K))
-        a_row = row
-        a_k = start
-        b_col = col
-        b_k = start
-        if ring.TRANS_A:
-            a_k += index * groups.a_step
-        else:
-            a_row += index * groups.a_step
-        if ring.TRANS_B:
-            b_col += index * groups.b_step
-        else:
-            b_k += index * groups.b_step
+        a_row, a_k, b_col, b_k = groups.equal_operands(index, row, col, start, ring.TRANS_A, ring.TRANS_B)
         boxes = gl.cdiv(end - first, groups.BLOCK_M // ring.A_BOXES)
         step = load_steps(groups, ring, step, count, a_row, a_k, b_col, b_k, boxes)
         sent += 1

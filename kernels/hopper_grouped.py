@@ -1,52 +1,66 @@
-"""The fast set for grouped calls on Hopper: which tiles there are, and for which problems each ships."""
+"""The fast set for packed groups on Hopper: its kernels, and which tiles ship (tuned/sm90_grouped_mm.json says)."""
 
+from kernels.model import tuned
 from kernels.spec import DTYPES, TARGETS, Config, Problem, Variant
 
-PINGPONG, SWAP = "grouped_sm90.grouped_mm_pingpong", "grouped_swap_sm90.grouped_mm_swap"
-RATE = 125  # of both kernels, beside the reference set's large tile
+KERNELS = {
+    "cluster": "grouped_cluster_sm90.grouped_mm_cluster",
+    "pingpong": "grouped_sm90.grouped_mm_pingpong",
+    "swap": "grouped_swap_sm90.grouped_mm_swap",
+}
+RATE = 125  # of these kernels, beside the reference set's large tile
+ACTIVATED = {("swap", 128, 128)}  # with an activation too, whose code makes a tile's epilogue several times longer
+FEW = 2  # tiles of each cut where more are not worth their bytes; the data puts a small one and a large one first
+RUN = 32  # rows of A that a swapped tile takes in, and D that it puts out, at a time
 
 
-def config(problem: Problem, m: int, n: int, group_m: int, parts: int, a_boxes: int = 1) -> Config:
-    """The deepest ring that fits beside the output buffers in 227 KiB."""
+def grouped_config(problem: Problem, kernel: str, m: int, n: int) -> Config:
+    """The deepest ring that fits in 227 KiB beside the output buffers, or the float32 tile in which a cluster meets."""
+    d_bytes, k = DTYPES[problem.d][1], 128 // DTYPES[problem.a][1]
+    parts = m // RUN if kernel == "swap" else 2 if m * n * d_bytes > 128 * 128 * 2 else 1
     spare = 2048  # barriers, the queue, and what the compiler aligns
-    room = TARGETS[90].shared_bytes - spare - 2 * m * n // parts * DTYPES[problem.d][1]
-    k = 128 // DTYPES[problem.a][1]
-    stages = min(8, room // ((m + n) * 128))
-    return Config(m, n, k, 4, stages, group_m, parts=parts, persistent=True, a_boxes=a_boxes)
+    out_bytes = m * n * 4 if kernel == "cluster" else 2 * m * n // parts * d_bytes
+    stages = min(8, (TARGETS[90].shared_bytes - spare - out_bytes) // ((m + n) * 128))
+    if kernel == "cluster":
+        return Config(m, n, k, m // 16, stages)
+    boxes = m // RUN if kernel == "swap" else 1
+    return Config(m, n, k, 4, stages, parts=parts, persistent=True, a_boxes=boxes)
 
 
-def row(problem: Problem, kernel: str, made: Config, *guard: str) -> Variant:
-    return Variant(problem, made, kernel, 90, tuple(sorted(("descriptor", *guard))), RATE)
+def grouped_variant(problem: Problem, kernel: str, cut: str, m: int, n: int, activated: bool = False) -> Variant:
+    """One row. `cut` is its guard: "rows" or "equal"."""
+    guard = {"descriptor", cut}
+    if kernel == "cluster":
+        guard.add("cluster")  # its epilogue is small: activations in every row
+    elif not activated:
+        guard.add("linear")
+    return Variant(problem, grouped_config(problem, kernel, m, n), KERNELS[kernel], 90, tuple(sorted(guard)), RATE)
 
 
-def cut_rows(problem: Problem):
-    """Ends cut the rows. A has its rows one after the other: within a stored row the copy engine begins only at
-    multiples of 16 bytes, and a group begins anywhere."""
-    wide = problem.d == "f32"
-    if problem.layout[0] == "t":
-        return
-    if problem.a != "f32":
-        swap = config(problem, 128, 128, 16, parts=4, a_boxes=4)
-        yield row(problem, SWAP, swap, "rows", "linear")
-        if not wide:
-            yield row(problem, SWAP, swap, "rows")
-    else:
-        yield row(problem, PINGPONG, config(problem, 128, 128, 8, parts=1 + wide), "rows", "linear")
+def is_taken(problem: Problem) -> bool:
+    """Whether there are rows for this problem. Tensor cores take float32 (as tf32) only where K is contiguous."""
+    return problem.a != "f32" or (problem.precision == "tf32" and problem.layout == "nt")
 
 
-def cut_k_or_none(problem: Problem):
-    """Ends cut K, or groups are of equal size."""
-    large = config(problem, 128, 128, 16, parts=1 + (problem.d == "f32"))
-    small = config(problem, 64, 128, 16, parts=1)
-    usual = problem.layout in ("nt", "tn")  # a batch with a Linear layer's weights; a weight gradient
-    for made in (large, small) if usual or problem.d != "f32" else (large,):
-        yield row(problem, PINGPONG, made, "equal", "linear")
+def tiles_of(problem: Problem) -> list[tuple]:
+    """The tuned tiles that this problem has, in order. Where ends cut the rows, A has its rows one after the other:
+    within a stored row the copy engine begins only at multiples of 16 bytes, and a group begins anywhere."""
+    return [
+        (kernel, cut, m, n) for kernel, cut, m, n in tuned(90, "grouped_mm").tiles
+        if (cut == "equal" or problem.layout[0] == "n") and (kernel == "pingpong" or problem.a != "f32")
+    ]  # fmt: skip
 
 
 def grouped_rows(problem: Problem):
-    """The rows that ship for one problem of packed groups. Tensor cores take float32 (as tf32) only where K is
-    contiguous."""
-    if problem.a == "f32" and (problem.precision != "tf32" or problem.layout != "nt"):
+    """The rows that ship for one problem of packed groups: all tiles into the same type, few into float32, but for
+    those of a weight gradient. Activations are a layer's: of the rows, into the same type."""
+    if not is_taken(problem):
         return
-    yield from cut_rows(problem)
-    yield from cut_k_or_none(problem)
+    most = len(tiles_of(problem)) if problem.d != "f32" else 2 * FEW if problem.layout == "tn" else FEW
+    seen = []
+    for kernel, cut, m, n in tiles_of(problem):
+        if seen.count(cut) < most:
+            yield grouped_variant(problem, kernel, cut, m, n)
+        if cut == "rows" and problem.d != "f32" and (kernel, m, n) in ACTIVATED:
+            yield grouped_variant(problem, kernel, cut, m, n, activated=True)
+        seen.append(cut)

@@ -37,9 +37,11 @@ class Speed:
     byte_ps: float  # of one byte of memory
 
 
-def rough(block_m: int, block_n: int, block_k: int, rate: int, speed: Speed) -> Model:
-    """For rows nobody has measured: work over a rate, 100 being the reference set's large tile."""
-    return Model(3000.0, block_m * block_n * block_k * speed.multiply_ns / rate, 500.0, speed.byte_ps)
+def rough(block_m: int, block_n: int, block_k: int, rate: int, speed: Speed, meets: bool = False) -> Model:
+    """For rows nobody has measured: work over a rate, 100 being the reference set's large tile. Where the blocks of a
+    cluster meet, each also waits for the others and reads what they have."""
+    tile_ns = 2500.0 if meets else 500.0
+    return Model(3000.0, block_m * block_n * block_k * speed.multiply_ns / rate, tile_ns, speed.byte_ps)
 
 
 def reuse(block_m: int, block_n: int) -> float:
@@ -68,6 +70,17 @@ def packed_work(m: int, n: int, k: int, layout: str, multiprocessors: int) -> Wo
     """One 16-bit product of packed operands, as tuning measures it."""
     a_stride, b_stride = (m if layout[0] == "t" else k), (k if layout[1] == "t" else n)
     return Work(m, n, k, 1, 2, 2, 2 * a_stride, 2 * b_stride, multiprocessors)
+
+
+def groups_work(m: int, n: int, k: int, groups: int, ragged: str, layout: str, multiprocessors: int) -> Work:
+    """16-bit products of packed groups, taken to be of equal size, since that is what the host knows. m and k are those
+    of all groups: of "K" k is cut, else m."""
+    stored_m = m if ragged == "K" else math.ceil(m / groups)
+    stored_k = k
+    if ragged == "K":
+        k = math.ceil(k / groups)
+    a_stride, b_stride = (stored_m if layout[0] == "t" else stored_k), (stored_k if layout[1] == "t" else n)
+    return Work(stored_m, n, k, groups, 2, 2, 2 * a_stride, 2 * b_stride, multiprocessors)
 
 
 @dataclass(frozen=True)
@@ -108,11 +121,23 @@ def split_of(family: str, tiles: int, steps: int, multiprocessors: int) -> int:
 CLUSTERS = (0, 132, 66, 39, 30, 22, 17, 15, 15)
 
 
+EVEN, EVEN_STEP = "grouped_mm_swap", 16  # a family that shares rows out evenly over as few tiles as hold them
+
+
+def rows_of_tile(block_m: int, family: str, m: int) -> int:
+    """Rows of A that each tile works on."""
+    if family != EVEN or m == 0:
+        return block_m
+    return math.ceil(math.ceil(m / math.ceil(m / block_m)) / EVEN_STEP) * EVEN_STEP
+
+
 def estimate(block_m: int, block_n: int, block_k: int, family: str, w: Work) -> tuple:
     """(microseconds by the rates alone, and what they are made of): the first step of `features`."""
+    block_m = rows_of_tile(block_m, family, w.m)
     tiles_m, tiles_n = math.ceil(w.m / block_m), math.ceil(w.n / block_n)
     all_steps = math.ceil(w.k / block_k)
-    split = split_of(family, tiles_m * tiles_n, all_steps, w.multiprocessors) if w.count == 1 else 1
+    shares = w.count == 1 or family.startswith("grouped")
+    split = split_of(family, tiles_m * tiles_n * w.count, all_steps, w.multiprocessors) if shares else 1
     tiles, steps = tiles_m * tiles_n * w.count * split, math.ceil(all_steps / split)
     turns = math.ceil(tiles / w.multiprocessors)
     a, b = (PENALTY[stride_class(stride)] for stride in (w.a_stride, w.b_stride))
@@ -131,6 +156,7 @@ def features(block_m: int, block_n: int, block_k: int, family: str, w: Work) -> 
     us, load, multiply, memory, l2, turns, tiles, steps, split, tiles_m, tiles_n = estimate(
         block_m, block_n, block_k, family, w
     )
+    block_m = rows_of_tile(block_m, family, w.m)
     parts = [
         us, 2 + load, 2 + multiply, 2 + memory, 2 + l2, turns, min(tiles / w.multiprocessors, 1),
         w.m / (tiles_m * block_m), w.n / (tiles_n * block_n),
@@ -162,15 +188,26 @@ class Tuned:
     """What tuning left of one target: the tiles it ships, in order, and their weights where they were measured."""
 
     origin: dict
-    tiles: tuple[tuple[str, int, int, int], ...]  # family, block_m, block_n, block_k
-    known: tuple[tuple[int, int, int, str, str], ...]  # m, n, k, layout of 16-bit products, and the tile that won
+    tiles: tuple[tuple, ...]  # family, block_m, block_n, block_k; of packed groups kernel, cut, block_m, block_n
+    known: tuple[tuple, ...]  # m, n, k, count, layout of 16-bit products (see Work), and the tile that won
     fits: dict[str, Fit]  # by tile and family, such as "128x256x64_coop"
 
 
+def known_of(target: int, op: str) -> tuple[tuple, ...]:
+    """Tuned.known; nothing where nobody has tuned."""
+    found = tuned(target, op)
+    return found.known if found else ()
+
+
+def tuned_name(target: int, op: str) -> str:
+    """What its files are called: measurements, and what is fitted to them."""
+    return f"sm{target}" if op == "gemm" else f"sm{target}_{op}"
+
+
 @functools.cache
-def tuned(target: int) -> Tuned | None:
-    """None for a target nobody has tuned."""
-    path = TUNED / f"sm{target}.json"
+def tuned(target: int, op: str = "gemm") -> Tuned | None:
+    """None for a target, or an operation, that nobody has tuned."""
+    path = TUNED / f"{tuned_name(target, op)}.json"
     if not path.is_file():
         return None
     found = json.loads(path.read_text())

@@ -9,7 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from kernels.arguments import ARGUMENTS
-from kernels.model import Fit, Model, Speed, rough, tuned
+from kernels.model import EVEN, EVEN_STEP, Fit, Model, Speed, rough, tuned
 
 OPS = ("gemm", "grouped_gemm", "grouped_mm")
 HELPERS = ("align",)  # operations that only others call, and no caller names
@@ -30,18 +30,18 @@ GUARDS = {
     "align16": "A, B, C and D start on 16 bytes; N, K (with a transposed A also M), leading dimensions and batch "
     "strides are multiples of 16 bytes of the input type",
     "descriptor": "A, B, C and D start on 16 bytes; their leading dimensions and a row of D are multiples of 16 bytes; "
-    "A and B are read (K > 0 and alpha != 0); one product (batch = 1)",
+    "A and B are read (K > 0 and alpha != 0); of whole matrices one product (batch = 1)",
     "descriptor_ab": "A and B start on 16 bytes and their leading dimensions are multiples of 16 bytes; both are read; "
     "one product",
     "linear": "no activation",
-    "cluster": "fewer tiles than half the multiprocessors, and two steps in K or more to share",
+    "cluster": "fewer tiles than half the multiprocessors, and two steps in K or more to share (of groups: all tiles "
+    "together, and K of one as long as it is on average)",
     "equal": "ends cut K of an A stored [K][M] and a B stored [K][N], or none; groups stand whole stored rows apart",
     "rows": "ends cut the rows of an A stored [M][K]; B's groups stand whole rows apart, stored [K][N] with K in steps "
     "of 128 bytes",
     "workspace": "fewer tiles than half the multiprocessors, and a workspace for the parts of each",
 }
-# Those with which a kernel may use Triton's global scratch memory: the caller gives memory.
-SCRATCH_GUARDS = ("workspace",)
+CUTS = ("equal", "rows")  # of them, those that say where groups begin and end
 
 
 @dataclass(frozen=True)
@@ -164,23 +164,31 @@ class Variant:
         """Its key among fits, with K in elements of 16 bits: how deep the ring is, and how the tile leaves, follow from
         the types."""
         block_k = self.config.block_k * DTYPES[self.problem.a][1] // 2
-        return f"{self.config.block_m}x{self.config.block_n}x{block_k}_{self.family}"
+        cut = "".join(f"_{guard}" for guard in self.guard if guard in CUTS)
+        return f"{self.config.block_m}x{self.config.block_n}x{block_k}_{self.family}{cut}"
 
     @property
     def fit(self) -> Fit | None:
-        """What was measured of its speed, with 16-bit inputs: dense rows of a tuned target have one. A float32 tile of
-        the fast set takes the time of a 16-bit one that moves as many bytes."""
-        found = tuned(self.target)
-        precisions = ("exact",) if self.family == "gemm" else ("exact", "tf32")
-        if self.problem.op != "gemm" or self.problem.precision not in precisions or found is None:
+        """What was measured of its speed, with 16-bit inputs. A float32 tile of the fast set takes the time of a 16-bit
+        one that moves as many bytes."""
+        precisions = ("exact",) if self.family in OPS else ("exact", "tf32")
+        found = tuned(self.target, self.problem.op)
+        if self.problem.precision not in precisions or found is None:
             return None
         return found.fits.get(self.fit_name)
+
+    @property
+    def row_step(self) -> int:
+        """Rows of A come in steps of so many and a group's are shared out evenly over its tiles; 0: a tile always works
+        on all its rows."""
+        return EVEN_STEP if self.family == EVEN else 0
 
     @property
     def model(self) -> Model:
         """Where there is no fit."""
         c = self.config
-        return rough(c.block_m, c.block_n, c.block_k, self.rate, TARGETS[self.target].speed)
+        speed = TARGETS[self.target].speed
+        return rough(c.block_m, c.block_n, c.block_k, self.rate, speed, "cluster" in self.guard)
 
     def check(self) -> None:
         """Raise SpecError, naming this row, when it cannot be built."""

@@ -7,7 +7,7 @@ fails the build by name.
 import itertools
 
 from kernels.hopper import hopper_rows
-from kernels.hopper_grouped import grouped_rows
+from kernels.hopper_grouped import grouped_rows, is_taken
 from kernels.spec import DEFAULT_TARGETS, DTYPES, LAYOUTS, Config, Problem, Variant
 from kernels.untuned import untuned_rows
 
@@ -45,11 +45,14 @@ def reference_rows(target: int):
         for a, d, precision in TYPES_16BIT + TYPES_F32:
             for layout in LAYOUTS:
                 problem = Problem(op, a, d, precision, layout)
-                packed = op == "grouped_mm" and layout[0] == "n" and target != 90  # which has faster rows for it
+                packed = op == "grouped_mm" and layout[0] == "n"
                 aligned = precision in ("exact", "tf32") and (op == "gemm" or packed)
-                behind = 3 if (op, target, precision) == ("gemm", 90, "tf32") else 1  # the fast set, which is measured
-                if aligned:
+                measured = target == 90 and (packed or precision == "tf32")
+                behind = 3 if measured else 1  # the fast set, which is measured
+                covered = packed and target == 90 and is_taken(problem)
+                if aligned and not covered:
                     yield Variant(problem, large(a, target), kernel, target, ("align16", "linear"), rate=100 // behind)
+                if aligned:
                     yield Variant(problem, small(a), kernel, target, ("align16",), rate=60 // behind)
                 yield Variant(problem, general(precision), kernel, target, rate=12)
 

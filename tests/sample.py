@@ -33,8 +33,6 @@ def sample_artifact(variant) -> Artifact:
         shared_bytes=1024 * variant.config.stages,
         registers=128,
         local_bytes=0,
-        scratch_bytes=0,
-        scratch_align=1,
         overlaps=False,
         toolkit=(13, 4),
         boxes=(),

@@ -12,7 +12,8 @@ from stand_in import in_stand_in
 from torch_like import Tensor, install
 from torch_like import torch as like
 
-from bench import grouped, tune_grouped
+from bench import grouped
+from bench.drawn import DISTRIBUTIONS
 from bench.rows import floor_us, kind, label
 from bench.sizes import KINDS, draw_sizes, sizes_of
 
@@ -69,7 +70,7 @@ def test_any_total_is_met_exactly():
     draw = random.Random(0)
     for seed in range(200):
         groups, total = draw.randint(1, 256), draw.randint(1, 65536)
-        for distribution in tune_grouped.DISTRIBUTIONS.values():
+        for distribution in DISTRIBUTIONS.values():
             made = distribution(total)
             assert sum(draw_sizes(groups, total, made, str(seed))) == total
     assert sum(draw_sizes(3, 7, {"kind": "between", "low": 0.7, "high": 1.3}, "")) == 7
@@ -164,31 +165,6 @@ def test_both_sides_multiply_the_same(name, dtype, monkeypatch):
     if case["op"] == "grouped_mm":
         for d, exact in grouped.products(case, one, sizes):
             assert (d - exact * (1 + 2 * case.get("beta", 0))).norm() <= 1e-2 * d.norm()
-
-
-def test_a_row_of_the_report(monkeypatch):
-    asked = {}
-
-    def alternate(calls, inputs, floor):
-        asked.update(calls=list(calls), count=len(inputs), floor=floor)
-        return {"ours": 50.0, "peer": 100.0}
-
-    monkeypatch.setattr(grouped, "alternate", alternate)
-    monkeypatch.setattr(grouped, "operands", lambda *_: None)
-    monkeypatch.setattr(grouped, "variant_of", lambda case, dtype: f"{case['id']} {dtype}")
-    found = grouped.compare(CASES["R16"], "f16")
-    assert asked == {"calls": ["ours", "peer"], "count": 4, "floor": found["floor_us"]}
-    assert {key: found[key] for key in ("id", "op", "dtype", "m", "n", "k", "groups", "ragged", "layout")} == {
-        "id": "R16", "op": "grouped_mm", "dtype": "f16", "m": 8, "n": 1536, "k": 2048, "groups": 128, "ragged": "M",
-        "layout": "NT",
-    }  # fmt: skip
-    assert (found["ours_us"], found["peer_us"], found["filled"], found["variant"]) == (50.0, 100.0, 8, "R16 f16")
-    assert found["peer"] == "torch._grouped_mm (bf16)" and found["distribution"] == {"kind": "few", "experts": 8}
-    peers = {name: grouped.compare(CASES[name], "bf16")["peer"] for name in ("R09", "R09b", "T128")}
-    assert list(peers.values()) == ["torch._grouped_mm + add_", "torch._grouped_mm", "torch.mm in a loop"]
-    assert grouped.compare(CASES["R10"], "f16")["peer"] == "torch._grouped_mm + add_ (bf16)"
-    assert "reference_us" not in grouped.compare(CASES["T128"], "bf16")
-    assert grouped.compare(CASES["T128"], "f16")["reference_us"] == 8.1
 
 
 def rehearsal_torch() -> None:

@@ -8,10 +8,11 @@ import pytest
 from conftest import ROOT
 from stand_in import in_stand_in
 
-from bench import grouped, pictures, readme
+from bench import dense, grouped, pictures, readme
 from bench.rows import balance, geomean, groups, parts, summarise
 from bench.sizes import sizes_of
 
+CASES = {case["id"]: case for case in grouped.CASES}
 OURS, PEERS = {"R12": 2.0, "T2": 3.0, "B1h": 1.25, "R09": 1.5}, {"R12": 4.0, "R16": 0.5}  # times over the floor
 
 
@@ -97,6 +98,55 @@ def test_the_pictures_have_grouped_panels(tmp_path):
     assert "R50: 16384 x 1408 x 2048 NT, 64 groups, uneven" in (tmp_path / "ratios.svg").read_text()
 
 
+def measured(monkeypatch, *names: str, dtype: str = "bf16") -> tuple[dict, list[dict]]:
+    """What the alternation was asked, each call having run once, and the rows: the i-th call took 50 * i us."""
+    asked = {}
+
+    def alternate(calls, inputs, floor):
+        asked.update(calls=list(calls), count=len(inputs), floor=floor, seen=[])
+        for call in calls.values():
+            call(*inputs[0])
+        return {name: 50.0 * (i + 1) for i, name in enumerate(calls)}
+
+    def calls(case):
+        return {who: lambda one, who=who: asked["seen"].append((one, who)) for who in ("ours", "peer")}
+
+    monkeypatch.setattr(grouped, "alternate", alternate)
+    monkeypatch.setattr(grouped, "calls", calls)
+    monkeypatch.setattr(grouped, "operands", lambda case, *_: case["id"])
+    monkeypatch.setattr(grouped, "variant_of", lambda case, dtype: f"{case['id']} {dtype}")
+    return asked, grouped.compare([CASES[name] for name in names], dtype)
+
+
+def test_a_row_of_the_report(monkeypatch):
+    asked, [found] = measured(monkeypatch, "R16", dtype="f16")
+    assert asked == {
+        "calls": [(0, "ours"), (0, "peer")], "count": 4, "floor": found["floor_us"],
+        "seen": [("R16", "ours"), ("R16", "peer")],
+    }  # fmt: skip
+    assert {key: found[key] for key in ("id", "op", "dtype", "m", "n", "k", "groups", "ragged", "layout")} == {
+        "id": "R16", "op": "grouped_mm", "dtype": "f16", "m": 8, "n": 1536, "k": 2048, "groups": 128, "ragged": "M",
+        "layout": "NT",
+    }  # fmt: skip
+    assert (found["ours_us"], found["peer_us"], found["filled"], found["variant"]) == (50.0, 100.0, 8, "R16 f16")
+    assert found["peer"] == "torch._grouped_mm (bf16)" and found["distribution"] == {"kind": "few", "experts": 8}
+    peers = {name: measured(monkeypatch, name)[1][0]["peer"] for name in ("R09", "R09b", "T128")}
+    assert list(peers.values()) == ["torch._grouped_mm + add_", "torch._grouped_mm", "torch.mm in a loop"]
+    assert measured(monkeypatch, "R10", dtype="f16")[1][0]["peer"] == "torch._grouped_mm + add_ (bf16)"
+    assert "reference_us" not in measured(monkeypatch, "T128")[1][0]
+    assert measured(monkeypatch, "T128", dtype="f16")[1][0]["reference_us"] == 8.1
+
+
+def test_a_pair_is_measured_in_one_alternation(monkeypatch):
+    asked, found = measured(monkeypatch, "B1u", "B1h")
+    assert asked["seen"] == [("B1u", "ours"), ("B1u", "peer"), ("B1h", "ours"), ("B1h", "peer")]
+    assert [(row["id"], row["ours_us"], row["peer_us"], row["variant"]) for row in found] == [
+        ("B1u", 50.0, 100.0, "B1u bf16"), ("B1h", 150.0, 200.0, "B1h bf16"),
+    ]  # fmt: skip
+    assert [row["distribution"]["kind"] for row in found] == ["equal", "half"]
+    assert balance(found) == {"B1u/B1h bf16": {"ours": 1 / 3, "peer": 1 / 2}}
+
+
 @in_stand_in()
 def test_a_run_of_one_suite_keeps_the_other_s_rows(tmp_path):
     from bench import run
@@ -123,15 +173,22 @@ def test_a_run_measures_what_it_is_asked_to():
     asked = []
     rows = {(row["id"], row["dtype"]): row for row in made_report()["rows"]}
 
-    def compare(case, dtype):
-        asked.append((case["id"], dtype))
-        return rows[case["id"], dtype]
+    def compare(cases, dtype):
+        asked.append((*(case["id"] for case in cases), dtype))
+        return [rows[case["id"], dtype] for case in cases]
 
     run.SUITES = {name: (cases, compare, types) for name, (cases, _, types) in run.SUITES.items()}
     found = run.measure(["grouped"], ["bf16", "f16", "f32"], {"R01", "T2"})
     assert asked == [(name, dtype) for name in ("R01", "T2") for dtype in ("bf16", "f16")]  # on a card as hot
     assert [row["dtype"] for row in found] == ["bf16", "bf16", "f16", "f16"]
     assert [run.suite_of(row) for row in found] == ["grouped"] * 4
+    asked.clear()
+    found = run.measure(["grouped"], ["bf16", "f16"], {"R11", "R12", "R13", "B1h", "B2u", "B2h"})
+    few = [("R11", "R12"), ("R13",), ("B1h",), ("B2u", "B2h")]  # a pair in one alternation
+    assert asked == [(*names, dtype) for names in few for dtype in ("bf16", "f16")]
+    assert [row["id"] for row in found] == ["R11", "R12", "R13", "B1h", "B2u", "B2h"] * 2
+    assert [len(own) for own in run.together(grouped.CASES) if "pair" in own[0]] == [2, 2, 2]
+    assert {len(own) for own in run.together(dense.SHAPES)} == {1}
     for arguments, words in (("--only R01,R99", "there is no R99"), ("--suite sparse", "there is no sparse")):
         sys.argv = ["run.py", *arguments.split()]
         with pytest.raises(SystemExit, match=words):

@@ -8,24 +8,28 @@ import pytest
 from gpu.standin import Error
 from test_bench_grouped import Plain, on_cpu
 
-from bench import tune, tune_grouped
+from bench import drawn, grouped, tune, tune_grouped
 from bench.rows import floor_us
+from bench.sizes import sizes_of
+from kernels.spec import LAYOUTS
 
 HEAD = {"build_id": "b1", "device": "NVIDIA H200", "dtype": "bf16", "torch": "2.9", "date": "today"}
 
 
 def test_drawn_problems_are_as_they_are_said_to_be():
-    drawn = [tune_grouped.draw_problem(seed) for seed in range(400)]
-    assert drawn == [tune_grouped.draw_problem(seed) for seed in range(400)] and len(set(drawn)) == 400
-    for one in drawn:
+    found = [drawn.draw_problem(seed) for seed in range(400)]
+    assert found == [drawn.draw_problem(seed) for seed in range(400)] and len(set(found)) == 400
+    for one in found:
         width, depth = (one.n, one.m) if one.ragged == "K" else (one.n, one.k)
-        assert 256 <= width <= 8192 and 256 <= depth <= 8192 and width % 8 == depth % 8 == 0
-        assert 1 <= one.groups <= 256 and floor_us({**one.case, "dtype": "bf16"}) < tune_grouped.LONGEST_US
-        assert (one.layout == "tn") == (one.ragged == "K")
-    assert {one.layout for one in drawn} == {"nt", "nn", "tn"}
-    assert {one.distribution for one in drawn} == set(tune_grouped.DISTRIBUTIONS)
-    assert sum(one.n % 64 == 0 for one in drawn) > 340
-    for one in drawn[:40]:
+        assert 0 < width <= 8192 and 0 < depth <= 32768 and width % 8 == depth % 8 == 0
+        assert 1 <= one.groups <= 256 and floor_us({**one.case, "dtype": "bf16"}) < drawn.LONGEST_US
+        assert one.layout in {"K": ("tn",), "M": ("nt", "nn"), "none": LAYOUTS}[one.ragged]
+        assert one.ragged != "none" or one.m % one.groups == 0
+    assert {(one.ragged, one.layout) for one in found} == {("K", "tn"), ("M", "nt"), ("M", "nn"), *(
+        ("none", layout) for layout in LAYOUTS)}  # fmt: skip
+    assert {one.distribution for one in found} == set(drawn.DISTRIBUTIONS)
+    assert sum(one.n % 64 == 0 for one in found) > 340
+    for one in found[:40]:
         assert sum(one.sizes()) == (one.k if one.ragged == "K" else one.m) and one.sizes() == one.sizes()
 
 
@@ -46,7 +50,7 @@ def worker() -> tune_grouped.Worker:
     made = object.__new__(tune_grouped.Worker)
     made.libgemm, made.dtype = Library(), "bf16"
     made.rows = {
-        f"{name} {layout}": SimpleNamespace(problem=SimpleNamespace(layout=layout), shape_name=f"tile {name}")
+        f"{name} {layout}": SimpleNamespace(problem=SimpleNamespace(layout=layout), fit_name=f"tile {name}")
         for name in ("right", "wrong", "refuses") for layout in ("nt", "tn")
     }  # fmt: skip
     made.timing = SimpleNamespace(rotations=lambda _: 1, capture=lambda call, inputs: call(*inputs[0]))
@@ -58,12 +62,34 @@ def worker() -> tune_grouped.Worker:
 def test_a_line_holds_the_kernels_that_were_right(ragged, monkeypatch):
     on_cpu(monkeypatch, Library())
     sizes = {"M": (24, 16, 32, "nt"), "K": (16, 32, 24, "tn")}[ragged]
-    shape = tune_grouped.Packed(ragged, 5, *sizes, "skewed", 7)
+    shape = drawn.Packed(ragged, 5, *sizes, "skewed", 7)
     found = worker().measure(shape)
     assert found.pop("us") == {"tile right": 1.5} and found.pop("wrong") == ["tile wrong"]
     assert found.pop("spread") == 0.01 and tune_grouped.shape_of(found) == shape
     assert found == {"ragged": ragged, "groups": 5, "m": sizes[0], "n": sizes[1], "k": sizes[2], "layout": sizes[3],
                      "distribution": "skewed", "seed": 7}  # fmt: skip
+
+
+def test_regret_is_against_the_best_kernel_that_takes_the_problem(monkeypatch):
+    class Shelf(Library):
+        def variants(self):
+            named = dict.fromkeys(("right", "slow", "refuses"), (0, 1)) | {"turned": (1, 1)}
+            types = {"op": "grouped_mm", "target": 90, "a_type": "bf16", "d_type": "bf16"}
+            return [SimpleNamespace(name=x, trans_a=a, trans_b=b, **types) for x, (a, b) in named.items()]
+
+        def grouped_mm(self, *operands, variant, **more):
+            super().grouped_mm(*operands, variant=variant or "chosen", **more)
+
+    times = {"chosen": 3.0, "right": 2.0, "slow": 5.0}
+    asked = []
+    on_cpu(monkeypatch, Shelf())
+    monkeypatch.setattr(grouped, "target", lambda: 90)
+    monkeypatch.setattr(grouped, "variant_of", lambda *_: "slow")
+    monkeypatch.setattr(grouped, "alternate", lambda runs, inputs, floor: asked.append(set(runs)) or {
+        name: times[name] for name in runs})  # fmt: skip
+    found = grouped.regret_of(drawn.Packed("M", 5, 24, 16, 32, "nt", "skewed", 7))
+    assert (found["regret"], found["best"], found["chosen"]) == (0.5, "right", "slow") and found["groups"] == 5
+    assert asked == [set(times), set(times)]
 
 
 def test_a_kernel_that_leaves_an_empty_group_along_k_unwritten_is_wrong(monkeypatch):
@@ -72,23 +98,37 @@ def test_a_kernel_that_leaves_an_empty_group_along_k_unwritten_is_wrong(monkeypa
             super().grouped_mm(a, b, offs, out=out, variant="right", beta=beta)
             out[0] = math.nan
 
-    monkeypatch.setattr(tune_grouped.Packed, "sizes", lambda self: [0, 24])
+    monkeypatch.setattr(drawn.Packed, "sizes", lambda self: [0, 24])
     made, library = worker(), Skips()
     on_cpu(monkeypatch, library)
-    found = made.measure(tune_grouped.Packed("K", 2, 16, 32, 24, "tn", "half", 1))
+    found = made.measure(drawn.Packed("K", 2, 16, 32, 24, "tn", "half", 1))
     assert found["us"] == {} and len(found["wrong"]) == 3
 
 
-def test_the_library_s_grouped_kernels_are_measured_by_name():
-    made = object.__new__(tune_grouped.Worker)
-    names = [v.name for v in tune_grouped.variants((90,))]
-    made.libgemm = SimpleNamespace(variants=lambda: [SimpleNamespace(name=name) for name in names[:-1]])
-    table = made.table(90, "bf16")
-    assert table and all(name.startswith("grouped_mm_bf16_bf16_bf16_") for name in table)
+def test_every_candidate_is_measured_by_name():
+    table = object.__new__(tune_grouped.Worker).table(90, "bf16")
+    assert len(table) > 40 and all(name.startswith("grouped_mm_bf16_bf16_bf16_") for name in table)
+
+
+def test_cases_of_the_suite_are_measured_with_the_suite_s_sizes():
+    known = drawn.suite()
+    assert {one.ragged for one in known} == {"M", "K", "none"} and len(set(known)) == len(known) > 20
+    for one in known:
+        assert one.sizes() == sizes_of(drawn.SUITE[one.distribution])
+        assert sum(one.sizes()) == (one.k if one.ragged == "K" else one.m)
+
+
+def test_a_shape_that_no_candidate_takes_is_recorded_as_such(monkeypatch):
+    on_cpu(monkeypatch, Library())
+    made = worker()
+    made.rows = {name: row for name, row in made.rows.items() if "refuses" in name}
+    del made.settle
+    found = made.measure(drawn.Packed("M", 5, 24, 16, 32, "nt", "skewed", 7))
+    assert (found["us"], found["wrong"], found["spread"]) == ({}, [], 0.0)
 
 
 def test_a_record_goes_on_where_it_stopped(tmp_path):
-    path, shape = tmp_path / "sm90_grouped.jsonl", tune_grouped.draw_problem(0)
+    path, shape = tmp_path / "sm90_grouped_mm.jsonl", drawn.draw_problem(0)
     assert tune.read_done(path, HEAD, tune_grouped.shape_of) == set()
     with path.open("a") as file:
         file.write(json.dumps({**shape._asdict(), "us": {}}) + "\n")

@@ -183,7 +183,7 @@ def test_workspace_and_explain_judge_their_own_arguments(op):
     ok(getattr(lib, f"libgemm_{op}_explain")(Call(op).args, 90, older))
     assert (older.expected_us, older.covered) == (-1, -1)  # fields its caller does not have
     choice = Call(op).explain(90)[1]
-    assert choice.expected_us > 0 and choice.covered == (op == "gemm")
+    assert choice.expected_us > 0 and choice.covered == (op != "grouped_gemm")
     assert ffi.string(older.reason) == ffi.string(choice.reason)
     refused(Call(op, a_type=9).explain(90)[0], "INVALID_ARGUMENT", "a_type = 9")
     assert Call(op).workspace() == (GROUPS * 96 if op == "grouped_gemm" else 0)

@@ -124,15 +124,6 @@ def test_a_kernel_that_needs_scratch_memory_is_refused(artifact, field):
         aot_compile.make_artifact(small(row()), metadata, artifact.cubin, "")
 
 
-def test_a_kernel_whose_caller_gives_memory_may_need_scratch_memory(artifact):
-    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm"}
-    scratch = {"global_scratch_size": 384, "global_scratch_align": 128}
-    variant = dataclasses.replace(small(row()), guard=("align16", "workspace"))
-    made = aot_compile.make_artifact(variant, metadata | scratch, artifact.cubin, "")
-    assert (made.scratch_bytes, made.scratch_align) == (384, 128)
-    assert (artifact.scratch_bytes, artifact.scratch_align) == (0, 1)
-
-
 def test_metadata_and_cubin_must_agree(artifact):
     metadata = {"num_warps": 8, "num_ctas": 1, "shared": 0, "name": "other"}
     with pytest.raises(CompileError, match="cubin holds gemm, metadata says other; cubin requires 128 threads"):

@@ -103,7 +103,8 @@ def test_a_fit_recovers_times_that_follow_the_formula():
 
     found = measured(us, 900)
     tile = found.names.index(FAST)
-    made, held_out = fit.fit_tile(found, tile, np.arange(900) % fit.FOLDS)
+    fits, held_out = fit.fit_tiles(found, [tile], np.arange(900) % fit.FOLDS)
+    made, held_out = fits[FAST], held_out[:, tile]
     again = model.Fit(made["scale"], tuple(map(tuple, made["weights"])))
     ratios = [again.us(LAYOUTS.index(r["layout"]), features_of(FAST, r)) / r["us"][FAST] for r in found.rows]
     assert max(abs(math.log2(x)) for x in ratios) < 0.05 and np.median(np.abs(np.log2(ratios))) < 0.01
@@ -118,7 +119,7 @@ def test_what_is_written_reads_back_and_names_the_winner():
 
     found = measured(us, 200)
     made = fit.tune(found.rows, TABLE, {"device": "none"}, 0.002, 5)
-    assert made["known"] == [[*KNOWN, SLOW]]
+    assert made["known"] == [[*KNOWN[:3], 1, KNOWN[3], SLOW]]
     assert [tuple(tile) for tile in made["tiles"]] == [("coop", 128, 256, 64), ("pingpong", 64, 128, 64)]
     assert {FAST, SLOW} <= set(made["fits"]) <= {FAST, SLOW, *ALWAYS}
     assert all(BY_NAME[name].guard for name in made["fits"])  # the row for any memory keeps its rough model

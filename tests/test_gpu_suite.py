@@ -14,7 +14,7 @@ torch.set_num_threads(1)  # its own threads only wait for one another beside tho
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.gpu import cases, cases_groups, edge, edge_cuda, edge_errors, guarded, reference, standin  # noqa: E402
+from tests.gpu import cases, cases_groups, edge, edge_batch, edge_cuda, edge_errors, guarded, reference, standin  # noqa: E402
 
 CPU = torch.device("cpu")
 LARGEST = 150
@@ -42,7 +42,15 @@ def test_honest_library_passes():
     assert [x for problems in random_problems(context(), 60) for x in problems] == []
 
 
-HONEST = (edge.seeds, edge.variants, edge.specials, edge.empty, edge.lying_ends, edge.lying_ends_of_groups)
+HONEST = (
+    edge.seeds,
+    edge.variants,
+    edge_batch.batches,
+    edge.specials,
+    edge.empty,
+    edge.lying_ends,
+    edge.lying_ends_of_groups,
+)
 
 
 @pytest.mark.parametrize("check", HONEST)
@@ -106,6 +114,20 @@ def reaches_whole_matrices(c: cases.Case) -> bool:
     return strided and even and whole_k and read and c.n % 8 == 0
 
 
+def runs_as_groups(c: cases.Case) -> bool:
+    """Whether such a row takes a batch of dense products, were it of 16-bit inputs."""
+    even = c.pads == cases.aligned_pads(c, [pad // 8 * 8 for pad in c.pads]) and not any(c.leads)
+    own_c = c.beta == 0 or "c" not in c.shared
+    return (
+        c.op == "gemm"
+        and c.batch > 1
+        and 0 not in (c.m, c.n, c.k, c.alpha)
+        and c.n % 8 == c.gap == 0
+        and even
+        and own_c
+    )
+
+
 def test_random_cases_reach_the_rows_for_whole_matrices():
     seen = [c for c in map(cases.random_case, range(2000)) if reaches_whole_matrices(c)]
     kinds = {(c.ragged, c.trans_a, c.trans_b) for c in seen}
@@ -113,6 +135,9 @@ def test_random_cases_reach_the_rows_for_whole_matrices():
     assert kinds == {("m", False, False), ("m", False, True), ("k", True, False), *batches}
     tiles = [sum(-(-m // 128) * -(-n // 128) for m, n, _ in c.group_sizes()) for c in seen]
     assert len(seen) > 60 and sum(count > 8 for count in tiles) > 20 and max(tiles) > 132
+    seen = [c for c in map(cases.random_case, range(2000)) if runs_as_groups(c) and not c.activation]
+    assert len(seen) > 40 and {x for c in seen for x in c.shared} >= {"a", "b"}
+    assert len({(c.trans_a, c.trans_b) for c in seen}) == 4
 
 
 @pytest.mark.parametrize(("kind", "layout"), [
@@ -124,12 +149,26 @@ def test_problems_of_a_row_for_whole_matrices_reach_it(kind, layout):
     cuts_k = "_equal" in kind and layout == (True, False)
     v = SimpleNamespace(name=kind, op="grouped_mm", a_type="bf16", d_type="bf16", precision="exact", linear=1)
     found = list(cases_groups.group_cases(SimpleNamespace(**vars(v), trans_a=a, trans_b=b, single=1, target=90)))
-    assert len(found) > 25 and [c for c in found if not reaches_whole_matrices(c)] == []
+    assert len(found) > 25 and [c for c in found if not (reaches_whole_matrices(c) or runs_as_groups(c))] == []
     assert {c.ragged for c in found} == ({"m"} if "_rows" in kind else {"k", "none"} if cuts_k else {"none"})
     assert {c.c for c in found} == {"none", "separate", "in_place", "out"} and max(c.groups for c in found) == 300
     for field, values in (("values", 3), ("bias", 3), ("wide", 1 + (cuts_k or "_rows" in kind)),
                           ("zero", 1 + ("_rows" in kind))):  # fmt: skip
         assert len({getattr(c, field) for c in found}) == values, field
+
+
+@pytest.mark.parametrize("layout", list(itertools.product((False, True), repeat=2)))
+def test_problems_of_a_row_whose_blocks_share_k_reach_it(layout):
+    """That the library takes them, and in how many pieces: test_capi_grouped_cluster.py."""
+    a, b = layout
+    v = {"name": "_cluster_descriptor_equal", "op": "grouped_mm", "a_type": "bf16", "d_type": "bf16", "linear": 0}
+    v |= {"precision": "exact", "trans_a": a, "trans_b": b, "single": 1, "target": 90}
+    found = list(cases_groups.group_cases(SimpleNamespace(**v)))
+    assert len(found) > 20 and [c for c in found if not reaches_whole_matrices(c)] == []
+    assert {c.ragged for c in found} == ({"k", "none"} if layout == (True, False) else {"none"})
+    for field, count in (("c", 4), ("values", 3), ("bias", 3), ("wide", 1 + (layout == (True, False))),
+                         ("activation", 4)):  # fmt: skip
+        assert len({getattr(c, field) for c in found}) == count, field
 
 
 def test_bound_holds_for_float32_and_not_for_half_of_it():

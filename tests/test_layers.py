@@ -32,6 +32,7 @@ ONLY = {
         "output_sm90.py",
         "grouped_sm90.py",
         "grouped_swap_sm90.py",
+        "grouped_cluster_sm90.py",
         "groups_sm90.py",
         "queue_sm90.py",
         "wgmma_sm90.py",
@@ -67,6 +68,11 @@ def test_the_specification_is_a_leaf():
     assert imports(ROOT / "kernels" / "model.py") == set()
     assert imports(ROOT / "kernels" / "spec.py") == {"kernels"}
     assert imports(ROOT / "aot" / "artifact.py") == set()
+
+
+def test_no_benchmark_imports_triton():
+    for path in sorted((ROOT / "bench").rglob("*.py")):
+        assert "triton" not in imports(path), path
 
 
 def test_bootstrap_runs_on_the_standard_library_alone():

@@ -11,7 +11,7 @@ from conftest import ROOT
 from bench import pictures, readme
 from bench.rows import digest, floor_us, flops, groups, kind, label, summarise, traffic
 
-REPORTS = sorted((ROOT / "bench" / "results").glob("*.json"))
+REPORTS = pictures.reports(ROOT / "bench" / "results")
 PINNED = importlib.util.find_spec("matplotlib") and f"matplotlib=={metadata.version('matplotlib')}" == pictures.PIN
 A, B = "a" * 64, "b" * 64
 
@@ -43,7 +43,7 @@ def made_report() -> dict:
     ]  # fmt: skip
     regret = {"shapes": 10, "median": 0.0, "p95": 0.125}
     return {"build_id": A, "device": "Some GPU", "torch": "2", "date": "2026-01-02T03:04:05", "rows": rows,
-            "regret": regret, "host": HOST}  # fmt: skip
+            "regret": regret, "regret_grouped": {"shapes": 20, "median": 0.01, "p95": 0.07}, "host": HOST}  # fmt: skip
 
 
 def made_section(built: str | None = A) -> str:
@@ -55,6 +55,12 @@ def test_the_readme_says_what_the_reports_say():
     # whether a report is stale fails nothing: the words about it may be those of any build in dist/
     builds = [json.loads(path.read_text())["build_id"] for path in [*REPORTS, *ROOT.glob("tests/results/gpu_*.json")]]
     assert between in [readme.section(built) for built in (None, B, *builds)], "run `make report`"
+
+
+def test_regret_is_told_of_what_was_asked():
+    words = " ".join(made_section().split())
+    assert "on 10 random dense products, median 0 %, 95th percentile 12 %; on 20 random packed products" in words
+    assert readme.regret_words({"regret": {}, "regret_grouped": {}}) == []
 
 
 def test_a_readme_without_its_marks_is_refused():

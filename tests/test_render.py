@@ -53,12 +53,6 @@ def test_a_misspelt_attribute_in_a_template_raises(tmp_path):
         rendered(templates=tmp_path / "templates")
 
 
-def test_a_kernel_that_needs_scratch_memory_is_not_given_a_launcher():
-    variant, artifact = sample_rows()[0]
-    with pytest.raises(RenderError, match=f"no launcher provides the global scratch memory of {variant.name}"):
-        rendered([(variant, dataclasses.replace(artifact, scratch_bytes=128))])
-
-
 def test_two_artifacts_of_one_kernel_must_take_the_same_parameters():
     rows = sample_rows()
     variant, artifact = rows[0]
@@ -106,7 +100,9 @@ def test_weights_and_known_shapes_reach_the_table():
     text, found = rendered()["table.c"], tuned(90)
     known = re.search(r"known_sm90\[\] = \{\n(.*?)\};", text, re.S)[1]
     lines = [
-        f"    {{ {m}, {n}, {k}, 1, &fit_sm90_{tile} }}," for m, n, k, layout, tile in found.known if layout == "nt"
+        f"    {{ {m}, {n}, {k}, {count}, 1, &fit_sm90_{tile} }},"
+        for m, n, k, count, layout, tile in found.known
+        if layout == "nt"
     ]
     assert len(lines) > 10 and [line for line in lines if line not in known] == []
     for name, fit in found.fits.items():

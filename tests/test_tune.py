@@ -47,7 +47,7 @@ class Queues:
     """In place of worker processes: each shape's answer is there at once."""
 
     def __init__(self, answer):
-        self.answer, self.asked, self.killed = answer, [], 0
+        self.answer, self.asked, self.killed, self.waits_at_exit = answer, [], 0, True
 
     def Queue(self):
         return self
@@ -60,6 +60,9 @@ class Queues:
 
     def kill(self):
         self.killed += 1
+
+    def cancel_join_thread(self):
+        self.waits_at_exit = False
 
     def put(self, shape):
         self.asked.append(shape)
@@ -83,6 +86,7 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path, queues):
     path = tmp_path / "sm90.jsonl"
     tune.run(SHAPES, {SHAPES[0]}, HEAD, path, 2, 0.0)  # no time: one shape, then it stops
     assert tune.read_done(path, HEAD) == {SHAPES[0]} and queues.killed == 2
+    assert not queues.waits_at_exit
     queues.asked.clear()
     tune.run(SHAPES, {SHAPES[0]}, HEAD, path, 2, math.inf)
     assert queues.asked == [None, None]  # the shape done before was not asked for again

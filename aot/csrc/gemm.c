@@ -60,45 +60,48 @@ static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_arg
   return is_empty(a) ? LIBGEMM_OK : check_lds(a);
 }
 
-/* What GUARD_ALIGN16 asks, for the operands that are read; strides count in elements of the input type. */
-static bool is_aligned(const libgemm_gemm_args *a) {
-  int64_t step = a->a_type == LIBGEMM_F32 ? 4 : 8;
-  uint64_t pointers = (uint64_t)a->d;
-  int64_t strides = a->ldd | a->n | (a->trans_a ? a->m : 0); /* kernels rely on these even when A and B are not read */
-  if (a->batch > 1) strides |= a->batch_stride_d;
-  if (reads_ab(a)) {
-    pointers |= (uint64_t)a->a | (uint64_t)a->b;
-    strides |= a->lda | a->ldb | a->k;
-    if (a->batch > 1) strides |= a->batch_stride_a | a->batch_stride_b;
-  }
-  if (reads_c(a)) {
-    pointers |= (uint64_t)a->c;
-    strides |= a->ldc;
-    if (a->batch > 1) strides |= a->batch_stride_c;
-  }
-  return pointers % 16 == 0 && (strides & (step - 1)) == 0;
+static struct operands operands_of(const libgemm_gemm_args *a) {
+  struct operands operands = {.a = a->a,
+                              .b = a->b,
+                              .c = a->c,
+                              .d = a->d,
+                              .m = a->m,
+                              .n = a->n,
+                              .k = a->k,
+                              .groups = a->batch,
+                              .lda = a->lda,
+                              .ldb = a->ldb,
+                              .ldc = a->ldc,
+                              .ldd = a->ldd,
+                              .batch_stride_a = a->batch_stride_a,
+                              .batch_stride_b = a->batch_stride_b,
+                              .batch_stride_c = a->batch_stride_c,
+                              .batch_stride_d = a->batch_stride_d,
+                              .a_type = a->a_type,
+                              .d_type = a->d_type,
+                              .trans_a = a->trans_a,
+                              .trans_b = a->trans_b,
+                              .ragged = LIBGEMM_RAGGED_NONE,
+                              .reads_ab = reads_ab(a),
+                              .reads_c = reads_c(a)};
+  settle(&operands);
+  return operands;
 }
 
 /* Guard bits of memory that these operands meet. */
-static unsigned memory_met(const libgemm_gemm_args *a) {
-  int a_bytes = a->a_type == LIBGEMM_F32 ? 4 : 2, d_bytes = a->d_type == LIBGEMM_F32 ? 4 : 2;
-  unsigned met = is_aligned(a) ? GUARD_ALIGN16 : 0;
-  if (!reads_ab(a) || a->batch != 1) return met;
-  bool a_even = is_addressable(a->a, a->lda, a_bytes), b_even = is_addressable(a->b, a->ldb, a_bytes);
-  bool ab = a_even && b_even;
-  /* It writes whole pieces of 16 bytes, also where a row of D ends inside one: seen on an H200. What it reads beyond
-   * the end of a row counts as 0. */
-  bool whole = a->n * d_bytes % 16 == 0;
-  bool cd = whole && is_addressable(a->d, a->ldd, d_bytes) && (!reads_c(a) || is_addressable(a->c, a->ldc, d_bytes));
-  if (ab) met |= GUARD_DESCRIPTOR_AB;
-  if (ab && cd) met |= GUARD_DESCRIPTOR;
+static unsigned memory_met(const struct operands *o) {
+  unsigned met = is_aligned(o) ? GUARD_ALIGN16 : 0;
+  if (!o->reads_ab) return met;
+  if (o->groups != 1) return met | engine_met(o);
+  bool a_even = reaches_a(o), b_even = reaches_b(o), cd = reaches_cd(o);
+  if (a_even && b_even) met |= GUARD_DESCRIPTOR_AB | (cd ? GUARD_DESCRIPTOR : 0);
   met |= MEMORY_READ | (a_even ? 0 : MEMORY_A_ODD) | (b_even ? 0 : MEMORY_B_ODD) | (cd ? MEMORY_CD_EVEN : 0);
   return met;
 }
 
 /* The same, and what the caller wants of the bits. */
-static unsigned guards_met(const libgemm_gemm_args *a) {
-  return memory_met(a) | (a->batch_invariant ? BATCH_INVARIANT : 0);
+static unsigned guards_met(const libgemm_gemm_args *a, const struct operands *o) {
+  return memory_met(o) | (a->batch_invariant ? BATCH_INVARIANT : 0);
 }
 
 static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct device *device) {
@@ -116,8 +119,8 @@ static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct de
   return LIBGEMM_OK;
 }
 
-static void fill_call(const libgemm_gemm_args *a, struct call *call) {
-  bool ab = reads_ab(a);
+static void fill_call(const libgemm_gemm_args *a, const struct operands *o, struct call *call) {
+  bool ab = o->reads_ab;
   memset(call, 0, offsetof(struct call, a_desc));
   call->a_ptr = (CUdeviceptr)a->a;
   call->b_ptr = (CUdeviceptr)a->b;
@@ -128,14 +131,14 @@ static void fill_call(const libgemm_gemm_args *a, struct call *call) {
   call->N = (int32_t)a->n;
   call->K = ab ? (int32_t)a->k : 0;
   /* An operand that is not read gets zero strides: nobody promised its leading dimension. */
-  call->lda = ab ? a->lda : 0;
-  call->ldb = ab ? a->ldb : 0;
-  call->ldc = reads_c(a) ? a->ldc : 0;
-  call->ldd = a->ldd;
-  call->batch_stride_a = a->batch_stride_a;
-  call->batch_stride_b = a->batch_stride_b;
-  call->batch_stride_c = a->batch_stride_c;
-  call->batch_stride_d = a->batch_stride_d;
+  call->lda = ab ? o->lda : 0;
+  call->ldb = ab ? o->ldb : 0;
+  call->ldc = o->reads_c ? o->ldc : 0;
+  call->ldd = o->ldd;
+  call->batch_stride_a = o->batch_stride_a;
+  call->batch_stride_b = o->batch_stride_b;
+  call->batch_stride_c = o->batch_stride_c;
+  call->batch_stride_d = o->batch_stride_d;
   call->batch_stride_bias = a->bias ? a->batch_stride_bias : 0;
   call->alpha = a->k > 0 ? a->alpha : 0.0f; /* no product, whatever alpha would make of it */
   call->beta = a->beta;
@@ -161,7 +164,8 @@ static libgemm_status make_plan(const struct problem *key, const struct device *
   return LIBGEMM_OK;
 }
 
-static libgemm_status run(const libgemm_gemm_args *a, struct problem *p, const struct device *device) {
+static libgemm_status run(const libgemm_gemm_args *a, const struct operands *o, struct problem *p,
+                          const struct device *device) {
   struct plan made;
   struct call call;
   p->device = device->ordinal;
@@ -172,7 +176,8 @@ static libgemm_status run(const libgemm_gemm_args *a, struct problem *p, const s
     plan = &made;
   }
   CUdeviceptr workspace = (CUdeviceptr)a->workspace;
-  fill_call(a, &call);
+  fill_call(a, o, &call);
+  if (plan->row->op == OP_GROUPED_MM) place_groups(o, &call);
   if (plan->copier) TRY(queue_copies(p, plan->copier, device, &call, &workspace, a->stream));
   TRY(encode_tensors(plan->row, device, &call));
   call.splits = plan->splits;
@@ -194,12 +199,13 @@ libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
   bool entered;
   TRY(check_args(args, &a, &problem));
   if (is_empty(&a)) return LIBGEMM_OK;
-  problem.met = guards_met(&a);
+  struct operands operands = operands_of(&a);
+  problem.met = guards_met(&a, &operands);
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
   TRY(check_pointers(&a, device));
   TRY(enter_device(device, &entered));
-  libgemm_status status = run(&a, &problem, device);
+  libgemm_status status = run(&a, &operands, &problem, device);
   leave_device(device, entered);
   return status;
 }
@@ -214,7 +220,8 @@ libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *b
   *bytes = 0;
   TRY(check_args(args, &a, &problem));
   if (is_empty(&a) || !reads_ab(&a) || a.batch != 1) return LIBGEMM_OK;
-  problem.met = guards_met(&a);
+  struct operands operands = operands_of(&a);
+  problem.met = guards_met(&a, &operands);
   problem.workspace_bytes = UINT64_MAX;
   TRY(explain_target(0, &target, &multiprocessors));
   seen = problem;
@@ -236,7 +243,8 @@ libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t targe
   TRY(check_args(args, &a, &problem));
   TRY(explain_target(target, &found, &multiprocessors));
   if (!is_empty(&a)) {
-    problem.met = guards_met(&a);
+    struct operands operands = operands_of(&a);
+    problem.met = guards_met(&a, &operands);
     TRY(choose(&problem, found, multiprocessors, &row));
   }
   return describe(&problem, found, row, choice);

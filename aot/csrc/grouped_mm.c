@@ -17,19 +17,8 @@ static bool reads_ends(const libgemm_grouped_mm_args *a) {
   return a->ragged != LIBGEMM_RAGGED_NONE && a->groups > 0 && !a->shared_b;
 }
 
-/* Operands that group g has one of its own of; the others are packed. */
-static bool own_a(const libgemm_grouped_mm_args *a) {
-  return a->ragged == LIBGEMM_RAGGED_N || a->ragged == LIBGEMM_RAGGED_NONE;
-}
-static bool own_b(const libgemm_grouped_mm_args *a) {
-  return a->ragged == LIBGEMM_RAGGED_M || a->ragged == LIBGEMM_RAGGED_NONE;
-}
-static bool own_d(const libgemm_grouped_mm_args *a) {
-  return a->ragged == LIBGEMM_RAGGED_K || a->ragged == LIBGEMM_RAGGED_NONE;
-}
-
 /* Whether D has a part past the last end that is to be set to 0. */
-static bool zeroes_tail(const libgemm_grouped_mm_args *a) { return a->zero_tail && !own_d(a); }
+static bool zeroes_tail(const libgemm_grouped_mm_args *a) { return a->zero_tail && !owns_d(a->ragged); }
 
 static bool is_empty(const libgemm_grouped_mm_args *a) {
   return a->m == 0 || a->n == 0 || (a->groups == 0 && !zeroes_tail(a));
@@ -46,7 +35,7 @@ static libgemm_status check_strides(const libgemm_grouped_mm_args *a) {
                                        .d = a->d,
                                        .m = a->m,
                                        .n = a->n,
-                                       .count = own_d(a) ? a->groups : 1,
+                                       .count = owns_d(a->ragged) ? a->groups : 1,
                                        .ldc = a->ldc,
                                        .ldd = a->ldd,
                                        .batch_stride_c = a->batch_stride_c,
@@ -74,24 +63,6 @@ static libgemm_status check_words(const libgemm_grouped_mm_args *a) {
   return LIBGEMM_OK;
 }
 
-/* Strides by which nothing is read become 0: what stands there then neither matters nor keeps rows from running. */
-static void drop_unused_strides(libgemm_grouped_mm_args *a) {
-  bool many = a->groups > 1;
-  if (!many || !own_a(a) || !reads_ab(a)) a->batch_stride_a = 0;
-  if (!many || !own_b(a) || !reads_ab(a)) a->batch_stride_b = 0;
-  if (!many || !own_d(a) || !reads_c(a)) a->batch_stride_c = 0;
-  if (!many || !own_d(a)) a->batch_stride_d = 0;
-  if (!many || !a->bias) a->batch_stride_bias = 0;
-}
-
-/* Matrices of one stored row stand as far apart as the rows of one matrix would: then that is what they are. */
-static void join_single_rows(libgemm_grouped_mm_args *a) {
-  if (own_a(a) && (a->trans_a ? a->k : a->m) == 1 && a->batch_stride_a > a->lda) a->lda = a->batch_stride_a;
-  if (own_b(a) && (a->trans_b ? a->n : a->k) == 1 && a->batch_stride_b > a->ldb) a->ldb = a->batch_stride_b;
-  if (own_d(a) && a->m == 1 && a->batch_stride_d > a->ldd) a->ldd = a->batch_stride_d;
-  if (own_d(a) && a->m == 1 && a->batch_stride_c > a->ldc) a->ldc = a->batch_stride_c;
-}
-
 static libgemm_status check_args(const libgemm_grouped_mm_args *args, libgemm_grouped_mm_args *a, struct problem *p) {
   TRY(read_args(args, offsetof(libgemm_grouped_mm_args, batch_stride_a), a, sizeof *a, "libgemm_grouped_mm_args"));
   *p = (struct problem){.op = OP_GROUPED_MM,
@@ -106,13 +77,14 @@ static libgemm_status check_args(const libgemm_grouped_mm_args *args, libgemm_gr
                         .k = a->k,
                         .count = a->groups,
                         .rows = a->m,
-                        .variant = a->variant};
+                        .variant = a->variant,
+                        .a_stride = stride_class(a->lda, a->a_type == LIBGEMM_F32 ? 4 : 2),
+                        .b_stride = stride_class(a->ldb, a->a_type == LIBGEMM_F32 ? 4 : 2)};
   TRY(check_problem(p));
   TRY(check_words(a));
   if (is_empty(a)) return LIBGEMM_OK;
   TRY(check_strides(a));
-  drop_unused_strides(a);
-  join_single_rows(a);
+  if (!a->bias || a->groups == 1) a->batch_stride_bias = 0;
   int64_t groups = a->groups ? a->groups : 1; /* of about equal size, as far as the host can know */
   if (a->ragged == LIBGEMM_RAGGED_M) p->rows = ceil_div(a->m, groups);
   if (a->ragged == LIBGEMM_RAGGED_N) p->n = ceil_div(a->n, groups);
@@ -150,67 +122,35 @@ static libgemm_gemm_args as_gemm(const libgemm_grouped_mm_args *a) {
                              .stream = a->stream};
 }
 
-/* What GUARD_ALIGN16 asks. A group may start anywhere in the dimension that is cut, so that must not be one along which
- * a matrix is contiguous: N, for D's sake; M in a stored [K][M]; K unless A is stored [K][M] and B [K][N]. */
-static bool is_aligned(const libgemm_grouped_mm_args *a) {
-  int64_t step = a->a_type == LIBGEMM_F32 ? 4 : 8;
-  bool k_strided = a->trans_a && !a->trans_b;
-  if (a->ragged == LIBGEMM_RAGGED_N) return false;
-  if (a->ragged == LIBGEMM_RAGGED_M && a->trans_a) return false;
-  if (a->ragged == LIBGEMM_RAGGED_K && !k_strided) return false;
-  uint64_t pointers = (uint64_t)a->d;
-  int64_t strides = a->ldd | a->n | (a->trans_a ? a->m : 0) | a->batch_stride_d; /* also when A and B are not read */
-  if (reads_ab(a)) {
-    pointers |= (uint64_t)a->a | (uint64_t)a->b;
-    strides |= a->lda | a->ldb | (a->ragged == LIBGEMM_RAGGED_K ? 0 : a->k) | a->batch_stride_a | a->batch_stride_b;
-  }
-  if (reads_c(a)) {
-    pointers |= (uint64_t)a->c;
-    strides |= a->ldc | a->batch_stride_c;
-  }
-  return pointers % 16 == 0 && (strides & (step - 1)) == 0;
+static struct operands operands_of(const libgemm_grouped_mm_args *a) {
+  struct operands operands = {.a = a->a,
+                              .b = a->b,
+                              .c = a->c,
+                              .d = a->d,
+                              .m = a->m,
+                              .n = a->n,
+                              .k = a->k,
+                              .groups = a->groups,
+                              .lda = a->lda,
+                              .ldb = a->ldb,
+                              .ldc = a->ldc,
+                              .ldd = a->ldd,
+                              .batch_stride_a = a->batch_stride_a,
+                              .batch_stride_b = a->batch_stride_b,
+                              .batch_stride_c = a->batch_stride_c,
+                              .batch_stride_d = a->batch_stride_d,
+                              .a_type = a->a_type,
+                              .d_type = a->d_type,
+                              .trans_a = a->trans_a,
+                              .trans_b = a->trans_b,
+                              .ragged = a->ragged,
+                              .reads_ab = reads_ab(a),
+                              .reads_c = reads_c(a)};
+  settle(&operands);
+  return operands;
 }
 
-/* Stored rows from one group's matrix to the next, where that is a number of rows that the copy engine can count over
- * all groups; else -1. */
-static int64_t whole_step(int64_t batch_stride, int64_t ld, int64_t rows, int64_t groups) {
-  int64_t step = batch_stride / ld, more = groups > 1 ? groups - 1 : 0;
-  return batch_stride % ld == 0 && step >= 0 && step <= (LIBGEMM_MAX_SIZE - rows) / (more ? more : 1) ? step : -1;
-}
-
-/* Whether the copy engine can address all that is read and written, and a row of D ends on 16 bytes. */
-static bool engine_reaches(const libgemm_grouped_mm_args *a) {
-  int a_bytes = a->a_type == LIBGEMM_F32 ? 4 : 2, d_bytes = a->d_type == LIBGEMM_F32 ? 4 : 2;
-  if (a->n * d_bytes % 16 || (reads_c(a) && !is_addressable(a->c, a->ldc, d_bytes))) return false;
-  return is_addressable(a->a, a->lda, a_bytes) && is_addressable(a->b, a->ldb, a_bytes) &&
-         is_addressable(a->d, a->ldd, d_bytes);
-}
-
-/* Whether all groups of an operand are one matrix to it, and kernels can count the tiles. */
-static bool engine_counts(const libgemm_grouped_mm_args *a) {
-  bool cut_m = a->ragged == LIBGEMM_RAGGED_M;
-  const int64_t least_tile = 64; /* of rows and of columns */
-  /* Within a stored row it begins only at multiples of 16 bytes (an illegal instruction elsewhere: seen on an H200),
-   * and a group begins anywhere: what is cut must not be what is contiguous. */
-  if (cut_m ? a->trans_a : a->ragged == LIBGEMM_RAGGED_K && (!a->trans_a || a->trans_b)) return false;
-  int64_t d_step = whole_step(a->batch_stride_d, a->ldd, a->m, a->groups);
-  if (whole_step(a->batch_stride_a, a->lda, a->trans_a ? a->k : a->m, a->groups) < 0 || d_step < 0) return false;
-  if (whole_step(a->batch_stride_b, a->ldb, a->trans_b ? a->n : a->k, a->groups) < 0) return false;
-  if (reads_c(a) && whole_step(a->batch_stride_c, a->ldc, a->m, a->groups) != d_step) return false;
-  /* Kernels count tiles in 32 bits: of 128 groups that may lie, or of all. */
-  int64_t tiles = ceil_div(a->m, least_tile) * ceil_div(a->n, least_tile), together = cut_m ? 128 : a->groups;
-  if (tiles > INT32_MAX / together) return false;
-  /* The last step in K would read rows of the next group's B. */
-  return !cut_m || a->trans_b || a->groups == 1 || a->k * (a->a_type == LIBGEMM_F32 ? 4 : 2) % 128 == 0;
-}
-
-/* Guard bits of the rows that leave all memory to the copy engine. */
-static unsigned engine_met(const libgemm_grouped_mm_args *a) {
-  if (is_empty(a) || !reads_ab(a)) return 0;
-  unsigned met = engine_reaches(a) ? GUARD_DESCRIPTOR : 0;
-  if (a->ragged == LIBGEMM_RAGGED_N || !engine_counts(a)) return met;
-  return met | (a->ragged == LIBGEMM_RAGGED_M ? GUARD_ROWS : GUARD_EQUAL);
-}
+static unsigned guards_met(const struct operands *o) { return (is_aligned(o) ? GUARD_ALIGN16 : 0) | engine_met(o); }
 
 static libgemm_status check_pointers(const libgemm_grouped_mm_args *a, const struct device *device) {
   if (reads_ab(a)) {
@@ -222,39 +162,35 @@ static libgemm_status check_pointers(const libgemm_grouped_mm_args *a, const str
   return reads_ends(a) ? check_pointer("offs", (CUdeviceptr)a->offs, device) : LIBGEMM_OK;
 }
 
-static struct call make_call(const libgemm_grouped_mm_args *a) {
-  bool ab = reads_ab(a);
+static struct call make_call(const libgemm_grouped_mm_args *a, const struct operands *o) {
   bool wide = a->offs_format == LIBGEMM_ENDS_I64 || a->offs_format == LIBGEMM_OFFSETS_I64;
   bool leading_zero = a->offs_format == LIBGEMM_OFFSETS_I32 || a->offs_format == LIBGEMM_OFFSETS_I64;
   uint64_t skip = !leading_zero ? 0 : wide ? sizeof(int64_t) : sizeof(int32_t);
-  return (struct call){.a_ptr = (CUdeviceptr)a->a,
-                       .b_ptr = (CUdeviceptr)a->b,
-                       .c_ptr = (CUdeviceptr)a->c,
-                       .d_ptr = (CUdeviceptr)a->d,
-                       .bias_ptr = (CUdeviceptr)a->bias,
-                       .offs_ptr = reads_ends(a) ? (CUdeviceptr)a->offs + skip : 0,
-                       .offs_wide = wide,
-                       .M = (int32_t)a->m,
-                       .N = (int32_t)a->n,
-                       .K = ab ? (int32_t)a->k : 0,
-                       .groups = (int32_t)a->groups,
-                       .ragged = a->ragged,
-                       .zero_tail = zeroes_tail(a),
-                       .lda = ab ? a->lda : 0,
-                       .ldb = ab ? a->ldb : 0,
-                       .ldc = reads_c(a) ? a->ldc : 0,
-                       .ldd = a->ldd,
-                       .batch_stride_a = a->batch_stride_a,
-                       .batch_stride_b = a->batch_stride_b,
-                       .batch_stride_c = a->batch_stride_c,
-                       .batch_stride_d = a->batch_stride_d,
-                       .batch_stride_bias = a->batch_stride_bias,
-                       .alpha = a->alpha,
-                       .beta = a->beta,
-                       .a_step = ab ? (int32_t)(a->batch_stride_a / a->lda) : 0, /* for rows that ask for whole steps */
-                       .b_step = ab ? (int32_t)(a->batch_stride_b / a->ldb) : 0,
-                       .d_step = (int32_t)(a->batch_stride_d / a->ldd),
-                       .activation = a->activation};
+  struct call call = {.a_ptr = (CUdeviceptr)a->a,
+                      .b_ptr = (CUdeviceptr)a->b,
+                      .c_ptr = (CUdeviceptr)a->c,
+                      .d_ptr = (CUdeviceptr)a->d,
+                      .bias_ptr = (CUdeviceptr)a->bias,
+                      .offs_ptr = reads_ends(a) ? (CUdeviceptr)a->offs + skip : 0,
+                      .offs_wide = wide,
+                      .M = (int32_t)a->m,
+                      .N = (int32_t)a->n,
+                      .K = o->reads_ab ? (int32_t)a->k : 0,
+                      .zero_tail = zeroes_tail(a),
+                      .lda = o->reads_ab ? o->lda : 0,
+                      .ldb = o->reads_ab ? o->ldb : 0,
+                      .ldc = o->reads_c ? o->ldc : 0,
+                      .ldd = o->ldd,
+                      .batch_stride_a = o->batch_stride_a,
+                      .batch_stride_b = o->batch_stride_b,
+                      .batch_stride_c = o->batch_stride_c,
+                      .batch_stride_d = o->batch_stride_d,
+                      .batch_stride_bias = a->batch_stride_bias,
+                      .alpha = a->alpha,
+                      .beta = a->beta,
+                      .activation = a->activation};
+  place_groups(o, &call);
+  return call;
 }
 
 /* Most tiles the groups can have: each one that is cut, and the tail, adds at most a part of a tile. */
@@ -266,12 +202,17 @@ static int64_t most_tiles(const libgemm_grouped_mm_args *a, const struct row *ro
   return least(each, INT32_MAX) * a->groups;
 }
 
-static libgemm_status run(const libgemm_grouped_mm_args *a, struct problem *p, const struct device *device) {
+static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operands *o, struct problem *p,
+                          const struct device *device) {
   const struct row *row;
   TRY(choose(p, device->target, device->multiprocessors, &row));
   TRY(load_row(row, device));
-  struct call call = make_call(a);
+  struct call call = make_call(a, o);
   TRY(encode_tensors(row, device, &call));
+  if (row->guard & GUARD_CLUSTER) { /* a cluster for each tile */
+    call.splits = call.cluster = split_count(row, p);
+    return row->launch(row, device, &call, most_tiles(a, row) * call.splits, a->stream);
+  }
   /* Persistent blocks need not be more than can be resident. */
   int64_t blocks = (int64_t)device->multiprocessors * resident_blocks(row, device);
   return row->launch(row, device, &call, least(most_tiles(a, row), blocks), a->stream);
@@ -289,12 +230,13 @@ libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
     libgemm_gemm_args dense = as_gemm(&a);
     return libgemm_gemm(&dense);
   }
-  problem.met = (is_aligned(&a) ? GUARD_ALIGN16 : 0) | engine_met(&a);
+  struct operands operands = operands_of(&a);
+  problem.met = guards_met(&operands);
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
   TRY(check_pointers(&a, device));
   TRY(enter_device(device, &entered));
-  libgemm_status status = run(&a, &problem, device);
+  libgemm_status status = run(&a, &operands, &problem, device);
   leave_device(device, entered);
   return status;
 }
@@ -323,8 +265,11 @@ libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, i
     libgemm_gemm_args dense = as_gemm(&a);
     return libgemm_gemm_explain(&dense, target, choice);
   }
-  problem.met = (is_aligned(&a) ? GUARD_ALIGN16 : 0) | engine_met(&a);
   TRY(explain_target(target, &found, &multiprocessors));
-  if (!is_empty(&a)) TRY(choose(&problem, found, multiprocessors, &row));
+  if (!is_empty(&a)) {
+    struct operands operands = operands_of(&a);
+    problem.met = guards_met(&operands);
+    TRY(choose(&problem, found, multiprocessors, &row));
+  }
   return describe(&problem, found, row, choice);
 }

@@ -43,12 +43,14 @@ enum guard {
   GUARD_CLUSTER = 32,
   GUARD_ROWS = 64,
   GUARD_EQUAL = 128,
-  /* no guards, but what else a dense call's memory is like */
+  /* no guards, but what else a dense call's memory is like; of a batch GUARD_DESCRIPTOR and GUARD_EQUAL say what rows
+   * for groups ask, and no dense row may have them */
   MEMORY_READ = 1 << 15,  /* A and B are read, in one product */
   MEMORY_A_ODD = 1 << 16, /* the copy engine cannot address A */
   MEMORY_B_ODD = 1 << 17,
-  MEMORY_CD_EVEN = 1 << 18, /* it can address C and D */
-  BATCH_INVARIANT = 1 << 19 /* wanted: also the bit of a refusal for not being it */
+  MEMORY_CD_EVEN = 1 << 18,  /* it can address C and D */
+  BATCH_INVARIANT = 1 << 19, /* wanted: also the bit of a refusal for not being it */
+  ONLY_EQUAL = 1 << 20       /* a batch as groups: the same of rows with GUARD_EQUAL */
 };
 
 /* What cuTensorMapEncodeTiled writes. */
@@ -82,7 +84,7 @@ struct call {
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias;
   float alpha, beta;
-  CUdeviceptr scratch; /* Triton's trailing scratch pointers: always null, aot/render.py refuses who needs them */
+  CUdeviceptr scratch; /* Triton's trailing scratch pointers: always null, aot/compile.py refuses who needs them */
   struct tensor a_desc, b_desc, c_desc, d_desc; /* last: written by encode_tensors alone, for rows that take them */
 };
 
@@ -126,6 +128,40 @@ libgemm_status check_pointer(const char *name, CUdeviceptr pointer, const struct
 libgemm_status enter_device(const struct device *device, bool *entered);
 void leave_device(const struct device *device, bool entered);
 
+/* ---- What a call's matrices are like ---- */
+
+/* Matrices by the names of the argument structs; a batch is groups without ends. */
+struct operands {
+  const void *a, *b, *c, *d;
+  int64_t m, n, k, groups;
+  int64_t lda, ldb, ldc, ldd;
+  int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d;
+  int32_t a_type, d_type, trans_a, trans_b, ragged;
+  bool reads_ab, reads_c;
+};
+
+/* Whether each group has a D of its own. */
+bool owns_d(int32_t ragged);
+
+/* Set strides that do not count to 0, and leading dimensions of single rows to the stride between them. */
+void settle(struct operands *operands);
+
+/* What GUARD_ALIGN16 asks. A group may start anywhere in the dimension that is cut, so that must not be one along which
+ * a matrix is contiguous: N, for D's sake; M in a stored [K][M]; K unless A is stored [K][M] and B [K][N]. */
+bool is_aligned(const struct operands *operands);
+
+/* Whether the copy engine can address A; B; D, whose rows end on 16 bytes, and C where it is read. */
+bool reaches_a(const struct operands *operands);
+bool reaches_b(const struct operands *operands);
+bool reaches_cd(const struct operands *operands);
+
+/* Guard bits of the rows for groups that leave all memory to the copy engine: GUARD_DESCRIPTOR, GUARD_ROWS,
+ * GUARD_EQUAL. */
+unsigned engine_met(const struct operands *operands);
+
+/* Tell a row for groups how many there are, and how far apart. */
+void place_groups(const struct operands *operands, struct call *call);
+
 /* ---- Choosing ---- */
 
 struct problem {
@@ -162,7 +198,7 @@ libgemm_status queue_copies(const struct problem *problem, const struct row *cop
 libgemm_status check_problem(const struct problem *problem);
 
 /* Best row for the problem on a target with that many multiprocessors. Where that is one for aligned operands behind a
- * copier, *problem becomes what that row sees. */
+ * copier, or a batch is served as groups, *problem becomes what that row sees. */
 libgemm_status choose(struct problem *problem, const struct target *target, int multiprocessors,
                       const struct row **out);
 
@@ -179,8 +215,9 @@ void aligned_first(struct problem *problem, const struct target *target, float u
 /* Tiles of one product. */
 int64_t tile_count(const struct row *row, const struct problem *problem);
 
-/* In how many pieces a row shares K of each tile (1: it does not, or the problem has no use for it), and the bytes of
- * workspace that takes: an int64 for each tile, then a float32 tile for each piece. */
+/* In how many pieces a row shares K of each tile, of a group's by the K that is expected of it (1: it does not, or the
+ * problem has no use for it), and the bytes of workspace that takes: an int64 for each tile, then a float32 tile for
+ * each piece. */
 int split_count(const struct row *row, const struct problem *problem);
 uint64_t split_workspace(const struct row *row, const struct problem *problem);
 uint64_t slot_bytes(const struct row *row, const struct problem *problem);

@@ -158,6 +158,9 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
 
 /* Queue D = act(alpha * op(A) op(B) + beta * C + bias).
  *
+ * A batch whose matrices stand whole stored rows apart (batch strides are multiples of leading dimensions; 0 for a shared
+ * A or B) may be served by variants of op "grouped_mm", which are faster; `variant` may name these for it.
+ *
  * With batch_invariant = 1 only variants are chosen that add the products of K in one order, one after the other: the
  * bits of a row of D are then the same for any M >= 1 and whatever the other rows hold. Shapes with few tiles, whose K
  * would be shared between blocks, run slower; float32 inputs take the one variant for any memory. */
@@ -309,7 +312,7 @@ typedef struct libgemm_variant_info {
   uint32_t shared_bytes, local_bytes, cubin_bytes;
   int32_t align16; /* 1: operands must start on 16 bytes, with leading dimensions that are multiples of that */
   int32_t linear;  /* 1: no activation is applied */
-  int32_t single;  /* 1: A and B must be read (k > 0, alpha != 0), in one product (batch = 1) */
+  int32_t single;  /* 1: A and B must be read (k > 0, alpha != 0); one of op "gemm" then serves one product (batch = 1) */
 } libgemm_variant_info;
 
 int32_t libgemm_variant_count(void);

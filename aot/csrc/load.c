@@ -1,6 +1,7 @@
 /* load.c: from a row to a kernel the driver holds, and its launch. Knows no operation. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "internal.h"
 
@@ -21,17 +22,25 @@ static libgemm_status unpack_chunk(const struct row *row, unsigned char **out) {
 libgemm_status read_cubin(const struct row *row, void *out) {
   unsigned char *unpacked;
   TRY(unpack_chunk(row, &unpacked));
-  for (uint32_t i = 0; i < row->cubin_bytes; i++) ((unsigned char *)out)[i] = unpacked[row->offset + i];
+  const unsigned char *piece = unpacked + (size_t)row->index * stripe_bytes;
+  size_t apart = (size_t)chunks[row->chunk].cubins * stripe_bytes;
+  for (uint32_t done = 0; done < row->cubin_bytes; done += stripe_bytes, piece += apart)
+    memcpy((unsigned char *)out + done, piece, (size_t)least(stripe_bytes, row->cubin_bytes - done));
   free(unpacked);
   return LIBGEMM_OK;
 }
 
 static libgemm_status load_kernel(const struct row *row, const struct driver *driver, CUkernel *kernel) {
-  unsigned char *unpacked;
   CUlibrary library;
-  TRY(unpack_chunk(row, &unpacked));
-  CUresult result = driver->library_load_data(&library, unpacked + row->offset, NULL, NULL, 0, NULL, NULL, 0);
-  free(unpacked); /* the driver keeps its own copy */
+  void *cubin = malloc(row->cubin_bytes);
+  if (!cubin) return fail(LIBGEMM_OUT_OF_MEMORY, "no host memory for %u bytes of a kernel", row->cubin_bytes);
+  libgemm_status status = read_cubin(row, cubin);
+  if (status != LIBGEMM_OK) {
+    free(cubin);
+    return status;
+  }
+  CUresult result = driver->library_load_data(&library, cubin, NULL, NULL, 0, NULL, NULL, 0);
+  free(cubin); /* the driver keeps its own copy */
   TRY_CUDA("cuLibraryLoadData", result);
   result = driver->library_get_kernel(kernel, library, row->entry);
   if (result != CUDA_SUCCESS) {

@@ -40,6 +40,12 @@ static float most_of(float a, float b) { return a > b ? a : b; }
 
 static float limited(int64_t x, int64_t most) { return (float)(x < most ? x : most); }
 
+/* Rows of A that each tile works on. */
+static int64_t rows_of_tile(const struct row *row, const struct problem *p) {
+  if (!row->row_step || p->rows == 0) return row->block_m;
+  return ceil_div(ceil_div(p->rows, ceil_div(p->rows, row->block_m)), row->row_step) * row->row_step;
+}
+
 void estimate(const struct row *row, const struct problem *p, struct estimate *e) {
   const struct machine *m = &machine;
   int64_t most = (int64_t)1 << 60; /* counts beyond differ by nothing */
@@ -52,7 +58,7 @@ void estimate(const struct row *row, const struct problem *p, struct estimate *e
   e->turns = limited(ceil_div(tiles * p->count, p->multiprocessors), most);
   e->steps = (float)ceil_div(ceil_div(p->k, row->block_k), split);
   e->split = (float)split;
-  float block_m = row->block_m, block_n = row->block_n, block_k = row->block_k;
+  float block_m = (float)rows_of_tile(row, p), block_n = row->block_n, block_k = row->block_k;
   float moved =
       e->steps * (block_m * stride_penalty[p->a_stride] + block_n * stride_penalty[p->b_stride]) * block_k * a_bytes;
   float bytes = count * (a_bytes * (rows_of_d * k + n * k) + d_bytes * rows_of_d * n);
@@ -75,6 +81,7 @@ void estimate(const struct row *row, const struct problem *p, struct estimate *e
 static void features(const struct row *row, const struct problem *p, const struct estimate *e, float *x) {
   float processors = (float)p->multiprocessors, all = e->turns * processors;
   float rows_of_d = (float)p->rows, n = (float)p->n;
+  int64_t block_m = rows_of_tile(row, p);
   const float parts[LOG_TERMS] = {
       e->plain_us,
       2 + e->load,
@@ -83,7 +90,7 @@ static void features(const struct row *row, const struct problem *p, const struc
       2 + e->l2,
       e->turns,
       e->tiles < processors ? e->tiles / processors : 1,
-      rows_of_d / ((float)ceil_div(p->rows, row->block_m) * row->block_m),
+      rows_of_d / (float)(ceil_div(p->rows, block_m) * block_m),
       n / ((float)ceil_div(p->n, row->block_n) * row->block_n),
       e->turns > 1 ? e->tiles / all : 1,
       e->steps,

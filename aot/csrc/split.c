@@ -20,8 +20,9 @@ static int cluster_size(int64_t tiles, int64_t steps, const struct problem *p) {
 
 int split_count(const struct row *row, const struct problem *p) {
   enum { MOST = 64 }; /* a slot counts to 255 */
-  if (p->rows == 0 || p->n == 0 || p->k == 0 || p->count != 1) return 1;
-  int64_t tiles = tile_count(row, p), steps = ceil_div(p->k, row->block_k);
+  if (p->rows == 0 || p->n == 0 || p->k == 0 || p->count == 0) return 1;
+  if (p->count != 1 && p->op != OP_GROUPED_MM) return 1;
+  int64_t tiles = least(tile_count(row, p), INT32_MAX) * p->count, steps = ceil_div(p->k, row->block_k);
   if (row->guard & GUARD_CLUSTER) return cluster_size(tiles, steps, p);
   if (!(row->guard & GUARD_WORKSPACE) || 2 * tiles > p->multiprocessors) return 1;
   return (int)ceil_div(steps, ceil_div(steps, least(least(p->multiprocessors / tiles, steps), MOST)));

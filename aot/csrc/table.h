@@ -52,6 +52,7 @@ struct row {
   uint8_t guard; /* enum guard bits */
   uint8_t warps, ctas;
   int16_t block_m, block_n, block_k;
+  uint8_t row_step; /* a tile's rows of A come in steps of so many, and are shared out evenly; 0: all of them, always */
   int16_t registers;
   uint32_t shared_bytes, local_bytes;
   const struct fit *fit; /* NULL where nobody has measured: then the model counts */
@@ -59,12 +60,13 @@ struct row {
   uint8_t persistent; /* blocks take many tiles: no more are launched than fit on the device */
   uint8_t overlaps;   /* waits by itself for the kernel ahead of it, and so may be started before that ends */
   struct box boxes[TENSOR_COUNT];
-  uint32_t chunk, offset, cubin_bytes; /* where its cubin stands in the unpacked chunk */
+  uint32_t chunk, index, cubin_bytes; /* which of a chunk's cubins is its own */
 };
 
-/* A 16-bit product that was measured as such, and the fit of the tile that won. */
+/* 16-bit products that were measured as such, and the fit of the tile that won. Sizes are those of one of `count`; of
+ * groups that share rows or K, as long as they are on average. */
 struct known {
-  int32_t m, n, k, layout;
+  int32_t m, n, k, count, layout;
   const struct fit *fit;
 };
 
@@ -77,10 +79,11 @@ struct target {
   const uint16_t *buckets; /* bucket i holds rows[buckets[i]] to rows[buckets[i + 1]] */
 };
 
-/* A run of cubins packed together (LZ4 block format). */
+/* A run of cubins packed together (LZ4 block format), when unpacked in stripes: a piece of each in turn. */
 struct chunk {
-  uint32_t offset, packed_bytes, bytes;
+  uint32_t offset, packed_bytes, bytes, cubins;
 };
+extern const uint32_t stripe_bytes; /* of one cubin before the next one's */
 
 extern const struct row rows[];
 extern const int32_t row_count;

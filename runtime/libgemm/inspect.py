@@ -36,7 +36,7 @@ class Variant:
     cubin_bytes: int
     align16: bool  # operands must be 16-byte aligned
     linear: bool  # takes no activation
-    single: bool  # A and B must be read, in one product
+    single: bool  # A and B must be read; one of op gemm serves one product
     sha256: str
 
 

@@ -43,6 +43,7 @@ class Case:
     n: int = 64
     k: int = 64
     batch: int = -1  # -1: two-dimensional operands
+    gap: int = 0  # elements between the matrices of a batch
     shared: str = ""  # which of "a", "b", "c" all batches (jagged: "b", all groups) share
     groups: int = 0
     cuts: tuple = ()  # sizes of packed groups, where they do not follow the spread
@@ -221,7 +222,7 @@ def random_case(seed: int, largest: int = 3000) -> Case:
     """The random case of a seed: half dense, half grouped."""
     rng = random.Random(f"case {seed}")
     entry = rng.choice(("gemm",) * 4 + tuple(ENTRIES)[1:])
-    a_type, d_type, precision = rng.choice(TYPES)
+    types = dict(zip(("a_type", "d_type", "precision"), rng.choice(TYPES), strict=True))
     aligned = rng.random() < 0.45
     fields = random_batch(rng, largest) if entry == "gemm" else random_groups(rng, entry, largest)
     if aligned:
@@ -238,9 +239,7 @@ def random_case(seed: int, largest: int = 3000) -> Case:
     case = Case(
         seed=seed,
         entry=entry,
-        a_type=a_type,
-        d_type=d_type,
-        precision=precision,
+        **types,
         trans_a=rng.random() < 0.5,
         trans_b=rng.random() < 0.5,
         bias=rng.choice(("", "", "row", "each")),

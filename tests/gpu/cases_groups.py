@@ -14,6 +14,8 @@ FULL = tuple(g * 37 % 41 + 1 for g in range(300))
 # Ends that cut K at odd places. A step is 64 deep, 32 in float32.
 ODD_K = (0, 1, 63, 0, 64, 65, 7, 130, 31, 200, 0)
 NEIGHBOURS = ("nan_odd", "inf_odd")
+# Ends that cut a long K: 260 of each on average, so that five blocks share each tile, of which some find nothing left.
+LONG_K = (0, 1000, 63, 0, 64, 65, 900, 1, 200, 567, 0)
 
 
 def is_fast(v) -> bool:
@@ -94,8 +96,55 @@ def batch_cases(case: Case, activations, large: bool):
         yield fit(case, groups=4, m=130, n=136, k=64, values=values)
     yield fit(case, groups=300, m=9, n=16, k=512, bias="each")
     yield fit(case, groups=1, m=130, n=136, k=200)
+    dense = replace(case, entry="gemm", batch=4)  # the same by the other call
+    for m, shared in ((1, "b"), (130, ""), (70, "a")):
+        yield fit(dense, m=m, n=136, k=72, shared=shared, **{**epilogue, "c": "separate"})
     if large:
         yield fit(case, groups=3, m=2000, n=1032, k=448, bias="each")
+
+
+def shared_inner_cases(case: Case, activations, large: bool):
+    """Ends that cut K where blocks share it: few tiles, and on average two steps in K or more, or the row refuses."""
+    epilogue = {"alpha": -0.5, "beta": 2.0, "bias": "each", "activation": activations[-1]}
+    case = replace(case, ragged="k")
+    yield cut(case, LONG_K, m=56, n=136, **epilogue, c="separate", tail=9, pads=(8, 16, 0, 8))
+    for steps in range(2, 10):  # of 64, so many on average: as many blocks, up to 8
+        sizes = ((128 * steps - 70, 70), (0, 128 * steps), (128 * steps - 1, 1))[steps % 3]
+        more = {"c": ("in_place", "separate", "out")[steps % 3], "bias": ("row", "each")[steps % 2]}
+        words = {**epilogue, **more, "activation": activations[steps % len(activations)]}
+        yield cut(case, sizes, m=100, n=136, wide=steps % 2 == 1)
+        yield cut(case, sizes[::-1], m=100, n=136, **words, wide=steps % 2 == 0, pads=(8, 16, 24, 8))
+    for i, (m, n) in enumerate(((1, 8), (7, 120), (64, 128), (63, 256))):
+        yield cut(case, LONG_K, m=m, n=n, wide=i % 2 == 1, tail=i % 3 * 20)
+    for values in NEIGHBOURS:
+        yield cut(case, LONG_K, m=64, n=128, values=values, tail=5)
+        yield cut(case, (1, 1, 64, 1, 63, 2, 1200, 5), m=130, n=72, values=values, beta=1.0, c="separate")
+    for sizes in ((1000,), (0,), (0, 0, 0), (0, 0, 2100, 0), tuple(g * 37 % 410 for g in range(60))):
+        tail = 0 if any(sizes) else 700
+        yield cut(case, sizes, m=60, n=24, beta=1.0, c="in_place", bias="each", tail=tail)
+    yield cut(case, (0, 640, 3, 0), m=64, n=64, alpha=float("inf"), bias="each")  # K = 0 knows no alpha
+    if large:
+        yield cut(case, (7000, 0, 65, 19999), m=250, n=200)
+        yield cut(case, (50001, 3), m=256, n=256, beta=1.0, c="in_place")
+
+
+def shared_batch_cases(case: Case, activations, large: bool):
+    """Groups of equal size of which blocks share K."""
+    epilogue = {"alpha": -0.5, "beta": 2.0, "bias": "each", "activation": activations[-1]}
+    case = replace(case, ragged="none")
+    for i, (m, n) in enumerate(((1, 8), (7, 120), (64, 128), (130, 136))):
+        more = {"c": ("in_place", "separate", "out")[i % 3], "bias": ("row", "each")[i % 2]}
+        for k in (72, 200, 999):
+            yield fit(case, groups=5, m=m, n=n, k=k)
+        words = {**epilogue, **more, "activation": activations[i % len(activations)]}
+        yield fit(case, groups=3, m=m, n=n, k=456, **words, pads=(8, 16, 24, 8))
+    for values in NEIGHBOURS:
+        yield fit(case, groups=4, m=7, n=120, k=200, values=values, bias="row")
+        yield fit(case, groups=4, m=130, n=136, k=520, values=values)
+    yield fit(case, groups=60, m=9, n=16, k=512, bias="each")
+    yield fit(case, groups=1, m=130, n=136, k=200)
+    if large:
+        yield fit(case, groups=2, m=256, n=264, k=20000, bias="each")
 
 
 def group_cases(v):
@@ -103,6 +152,7 @@ def group_cases(v):
     types = {"a_type": v.a_type, "d_type": v.d_type, "precision": v.precision or "exact"}
     case = Case(entry="grouped_mm", trans_a=bool(v.trans_a), trans_b=bool(v.trans_b), variant=v.name, **types)
     fits_k = v.trans_a and not v.trans_b
-    kinds = (rows_cases,) if "_rows" in v.name else (inner_cases, batch_cases) if fits_k else (batch_cases,)
+    inner, batch = (shared_inner_cases, shared_batch_cases) if "_cluster" in v.name else (inner_cases, batch_cases)
+    kinds = (rows_cases,) if "_rows" in v.name else (inner, batch) if fits_k else (batch,)
     for cases in kinds:
         yield from cases(case, (None,) if v.linear else ACTIVATIONS, large=v.target != 0)

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import threading
+from dataclasses import replace
 
 import torch
 
@@ -35,23 +36,31 @@ def after_replay(p: Problem, graph) -> list[str]:
     return [f"{x} [replay of {p.case!r}]" for x in problems + p.d_arena.problems()]
 
 
-def graphs(ctx: Context):
-    """Capture as the first use after preload; replays see new operands and new ends. Run this check first."""
-    ctx.lib.preload(torch.cuda.current_device() if ctx.device.index is None else ctx.device.index)
+def captured_cases():
     kinds = [(entry, "m") for entry in ENTRIES if entry != "grouped_gemm"] + [("grouped_mm", x) for x in RAGGED[1:]]
     for aligned, (entry, ragged) in itertools.product((False, True), kinds):
         pads = (8, 0, 8, 8) if aligned else (1, 3, 0, 5)
         groups = {} if entry == "gemm" else {"groups": 6, "spread": "uniform", "vary": "mnk", "ragged": ragged}
         groups |= {"zero": aligned} if entry == "grouped_mm" else {}
         groups |= {"tail": 30} if groups and ragged != "none" else {}
-        p, graph = captured(ctx, Case(entry=entry, m=160, n=136, k=264, pads=pads, activation="relu", **groups))
+        yield Case(entry=entry, m=160, n=136, k=264, pads=pads, activation="relu", **groups)
+    # Few tiles and a long K: a cluster for each tile.
+    gradient = Case(entry="grouped_mm", trans_a=True, ragged="k", groups=6, spread="uniform", m=64, n=128, k=8000)
+    yield replace(gradient, activation="relu", tail=30)
+
+
+def graphs(ctx: Context):
+    """Capture as the first use after preload; replays see new operands and new ends. Run this check first."""
+    ctx.lib.preload(torch.cuda.current_device() if ctx.device.index is None else ctx.device.index)
+    for case in captured_cases():
+        p, graph = captured(ctx, case)
         yield ["the captured call ran before its replay"] if any(not bool(x.isnan().all()) for x in p.d) else []
         yield after_replay(p, graph)
         for view in p.a_arena.views:
             view.normal_(generator=p.generator)
         yield after_replay(p, graph)
         if p.ends is not None:
-            lead = [0] if entry == "grouped_gemm_jagged" else []
+            lead = [0] if case.entry == "grouped_gemm_jagged" else []
             rows = p.host_ends[-1]
             p.host_ends = [0, 0, rows // 3, rows // 3, rows // 2, rows - 7, rows - 2]
             p.ends.copy_(torch.tensor(lead + p.host_ends[1:], dtype=p.ends.dtype))

@@ -24,11 +24,12 @@ class Arena:
         self.size = self.band
         self.views = []
 
-    def place(self, shape, pad: int = 0, lead: int = 0) -> None:
-        """A stored matrix (or batch of them, or a vector) with `pad` gap elements per row, `lead` off alignment."""
+    def place(self, shape, pad: int = 0, lead: int = 0, gap: int = 0) -> None:
+        """A stored matrix (or batch of them, or a vector) with `pad` gap elements per row and `gap` per matrix, `lead`
+        off alignment."""
         start = -(-self.size // BASE) * BASE + lead
         strides = [1]
-        for length, extra in zip(reversed(shape[1:]), (pad, 0), strict=False):
+        for length, extra in zip(reversed(shape[1:]), (pad, gap), strict=False):
             strides.insert(0, strides[0] * max(length, 1) + extra)
         self.boxes.append((tuple(shape), tuple(strides), start))
         last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else 0

@@ -47,7 +47,7 @@ class Problem:
         flipped = (letter == "a" and case.trans_a) or (letter == "b" and case.trans_b)
         for shape in self.shapes(letter):
             stored = (*shape[:-2], shape[-1], shape[-2]) if flipped else shape
-            arena.place(stored, case.pads[index], case.leads[index])
+            arena.place(stored, case.pads[index], case.leads[index], case.gap)
         return arena.outputs() if output else arena.inputs(self.generator)
 
     def logical(self, stored: torch.Tensor, flipped: bool, letter: str) -> torch.Tensor:

@@ -15,7 +15,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
 
 import torch  # noqa: E402
 
-from tests.gpu import edge, edge_bits, edge_cuda, edge_errors  # noqa: E402
+from tests.gpu import edge, edge_batch, edge_bits, edge_cuda, edge_errors  # noqa: E402
 from tests.gpu.cases import random_case  # noqa: E402
 from tests.gpu.standin import FAULTS, StandIn  # noqa: E402
 
@@ -28,6 +28,7 @@ EDGE = (
     edge.seeds,
     edge.variants,
     edge.ragged_rows,
+    edge_batch.batches,
     edge.specials,
     edge.empty,
     edge.many,
@@ -38,6 +39,7 @@ EDGE = (
     edge_bits.once,
     edge_bits.runs_of_variants,
     edge_bits.rows_of_any_batch,
+    edge_batch.rows_in_batches,
     edge_cuda.streams,
     edge_cuda.threads,
     edge_cuda.other_gpu,

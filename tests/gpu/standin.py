@@ -21,7 +21,11 @@ FAULTS = (
 )  # fmt: skip
 
 # Of rows that see packed groups as one matrix, with a layout that such a row takes (trans_a, trans_b).
-GROUP_GUARDS = {"_descriptor_linear_rows": (0, 1), "_descriptor_equal_linear": (1, 0)}
+GROUP_GUARDS = {
+    "_descriptor_linear_rows": (0, 1),
+    "_descriptor_equal_linear": (1, 0),
+    "_cluster_descriptor_equal": (1, 0),
+}
 
 
 def tf32(x: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,102 @@
+/* reach.c: what the matrices of a call are like: which guards on memory they meet. Chooses and launches nothing. */
+#include "internal.h"
+
+static bool owns_a(int32_t ragged) { return ragged == LIBGEMM_RAGGED_N || ragged == LIBGEMM_RAGGED_NONE; }
+static bool owns_b(int32_t ragged) { return ragged == LIBGEMM_RAGGED_M || ragged == LIBGEMM_RAGGED_NONE; }
+bool owns_d(int32_t ragged) { return ragged == LIBGEMM_RAGGED_K || ragged == LIBGEMM_RAGGED_NONE; }
+
+/* Strides by which nothing is read become 0: what stands there then neither matters nor keeps rows from running. */
+static void drop_unused_strides(struct operands *o) {
+  bool many = o->groups > 1;
+  if (!many || !owns_a(o->ragged) || !o->reads_ab) o->batch_stride_a = 0;
+  if (!many || !owns_b(o->ragged) || !o->reads_ab) o->batch_stride_b = 0;
+  if (!many || !owns_d(o->ragged) || !o->reads_c) o->batch_stride_c = 0;
+  if (!many || !owns_d(o->ragged)) o->batch_stride_d = 0;
+}
+
+/* Matrices of one stored row stand as far apart as the rows of one matrix would: then that is what they are. Where
+ * groups share one, or it is not read, its stride is 0 by now. */
+static void join_single_rows(struct operands *o) {
+  if ((o->trans_a ? o->k : o->m) == 1 && o->batch_stride_a > o->lda) o->lda = o->batch_stride_a;
+  if ((o->trans_b ? o->n : o->k) == 1 && o->batch_stride_b > o->ldb) o->ldb = o->batch_stride_b;
+  if (o->m == 1 && o->batch_stride_d > o->ldd) o->ldd = o->batch_stride_d;
+  if (o->m == 1 && o->batch_stride_c > o->ldc) o->ldc = o->batch_stride_c;
+}
+
+void settle(struct operands *o) {
+  drop_unused_strides(o);
+  join_single_rows(o);
+}
+
+bool is_aligned(const struct operands *o) {
+  int64_t step = o->a_type == LIBGEMM_F32 ? 4 : 8; /* strides count in elements of the input type */
+  bool k_strided = o->trans_a && !o->trans_b;
+  if (o->ragged == LIBGEMM_RAGGED_N) return false;
+  if (o->ragged == LIBGEMM_RAGGED_M && o->trans_a) return false;
+  if (o->ragged == LIBGEMM_RAGGED_K && !k_strided) return false;
+  uint64_t pointers = (uint64_t)o->d;
+  int64_t strides = o->ldd | o->n | (o->trans_a ? o->m : 0) | o->batch_stride_d; /* also when A and B are not read */
+  if (o->reads_ab) {
+    pointers |= (uint64_t)o->a | (uint64_t)o->b;
+    strides |= o->lda | o->ldb | (o->ragged == LIBGEMM_RAGGED_K ? 0 : o->k) | o->batch_stride_a | o->batch_stride_b;
+  }
+  if (o->reads_c) {
+    pointers |= (uint64_t)o->c;
+    strides |= o->ldc | o->batch_stride_c;
+  }
+  return pointers % 16 == 0 && (strides & (step - 1)) == 0;
+}
+
+static int width(int32_t type) { return type == LIBGEMM_F32 ? 4 : 2; }
+
+bool reaches_a(const struct operands *o) { return is_addressable(o->a, o->lda, width(o->a_type)); }
+bool reaches_b(const struct operands *o) { return is_addressable(o->b, o->ldb, width(o->a_type)); }
+
+/* The copy engine writes whole pieces of 16 bytes, also where a row of D ends inside one: seen on an H200. What it
+ * reads beyond the end of a row counts as 0. */
+bool reaches_cd(const struct operands *o) {
+  int bytes = width(o->d_type);
+  if (o->n * bytes % 16 || (o->reads_c && !is_addressable(o->c, o->ldc, bytes))) return false;
+  return is_addressable(o->d, o->ldd, bytes);
+}
+
+/* Stored rows from one group's matrix to the next, where that is a number of rows that the copy engine can count over
+ * all groups; else -1. 0: they share it. */
+static int64_t whole_step(int64_t batch_stride, int64_t ld, int64_t rows, int64_t groups) {
+  int64_t step = batch_stride / ld, more = groups > 1 ? groups - 1 : 0;
+  return batch_stride % ld == 0 && step >= 0 && step <= (LIBGEMM_MAX_SIZE - rows) / (more ? more : 1) ? step : -1;
+}
+
+enum { LEAST_TILE_M = 32, LEAST_TILE_N = 64 }; /* of rows that leave all memory to the copy engine: kernels/tuned */
+
+/* Whether all groups of an operand are one matrix to the copy engine, and kernels can count the tiles. */
+static bool engine_counts(const struct operands *o) {
+  bool cut_m = o->ragged == LIBGEMM_RAGGED_M;
+  /* Within a stored row it begins only at multiples of 16 bytes (an illegal instruction elsewhere: seen on an H200),
+   * and a group begins anywhere: what is cut must not be what is contiguous. */
+  if (cut_m ? o->trans_a : o->ragged == LIBGEMM_RAGGED_K && (!o->trans_a || o->trans_b)) return false;
+  int64_t d_step = whole_step(o->batch_stride_d, o->ldd, o->m, o->groups);
+  if (whole_step(o->batch_stride_a, o->lda, o->trans_a ? o->k : o->m, o->groups) < 0 || d_step < 0) return false;
+  if (whole_step(o->batch_stride_b, o->ldb, o->trans_b ? o->n : o->k, o->groups) < 0) return false;
+  if (o->reads_c && whole_step(o->batch_stride_c, o->ldc, o->m, o->groups) != d_step) return false;
+  /* Kernels count tiles in 32 bits: of 128 groups that may lie, or of all. */
+  int64_t tiles = ceil_div(o->m, LEAST_TILE_M) * ceil_div(o->n, LEAST_TILE_N), together = cut_m ? 128 : o->groups;
+  if (tiles > INT32_MAX / together) return false;
+  /* The last step in K would read rows of the next group's B. */
+  return !cut_m || o->trans_b || o->groups == 1 || o->k * width(o->a_type) % 128 == 0;
+}
+
+unsigned engine_met(const struct operands *o) {
+  if (o->m == 0 || o->n == 0 || !o->reads_ab) return 0;
+  unsigned met = reaches_a(o) && reaches_b(o) && reaches_cd(o) ? GUARD_DESCRIPTOR : 0;
+  if (o->ragged == LIBGEMM_RAGGED_N || !engine_counts(o)) return met;
+  return met | (o->ragged == LIBGEMM_RAGGED_M ? GUARD_ROWS : GUARD_EQUAL);
+}
+
+void place_groups(const struct operands *o, struct call *call) {
+  call->groups = (int32_t)o->groups;
+  call->ragged = o->ragged;
+  call->a_step = o->reads_ab ? (int32_t)(o->batch_stride_a / o->lda) : 0; /* for rows that ask for whole steps */
+  call->b_step = o->reads_ab ? (int32_t)(o->batch_stride_b / o->ldb) : 0;
+  call->d_step = (int32_t)(o->batch_stride_d / o->ldd);
+}

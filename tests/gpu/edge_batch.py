@@ -1,0 +1,58 @@
+"""Batches of dense products: matrices that stand whole rows apart, or do not, or are shared. Part of the GPU suite."""
+
+import itertools
+from dataclasses import replace
+
+import torch
+
+from .cases import TYPES, Case, aligned_pads
+from .edge import Context
+
+WORDS = (  # of a call of three products; where all are 128 wide, a gap of 256 is two rows more
+    {},
+    {"alpha": -0.5, "beta": 2.0, "c": "in_place", "bias": "each"},
+    {"beta": 1.0, "c": "separate", "bias": "row"},
+    {"beta": 1.0, "c": "separate", "shared": "c"},
+    {"shared": "a", "bias": "each"},
+    {"shared": "b", "beta": -1.0, "c": "out"},
+    {"shared": "ab"},
+    {"gap": 256, "beta": 2.0, "c": "separate"},
+    {"gap": 8},
+    {"gap": 1, "beta": 1.0, "c": "in_place"},
+    {"values": "nan"},
+    {"activation": "gelu", "shared": "b"},
+    {"leads": (0, 1, 0, 0)},
+)
+SIZES = ({"m": 128, "n": 128, "k": 128}, {"m": 1, "n": 136, "k": 72}, {"m": 131, "n": 264, "k": 200}, {"k": 1})
+
+
+def batches(ctx: Context):
+    """Every type and layout, as the library chooses: aligned operands may run as groups, others may not."""
+    sizes = SIZES[:2] if ctx.stand_in else SIZES
+    for (a, d, precision), layout, size, words in itertools.product(TYPES, range(4), sizes, WORDS):
+        case = Case(a_type=a, d_type=d, precision=precision, trans_a=layout > 1, trans_b=layout % 2 == 1, batch=3)
+        case = replace(case, **size, **words)
+        yield ctx.run(replace(case, pads=aligned_pads(case)))
+    if not ctx.stand_in:
+        large = Case(batch=5, m=1000, n=776, k=520, bias="each")  # many tiles for each block
+        for words in ({}, {"trans_b": True}, {"trans_a": True, "beta": 2.0, "c": "separate"}):
+            yield ctx.run(replace(large, **words))
+
+
+def rows_in_batches(ctx: Context):
+    """With batch_invariant, the first row of each product at M = 1, 8, 32, 256 and 2048; A's products stay where they
+    are, or stand as close as M lets them."""
+    if ctx.stand_in:
+        return
+    for dtype, (n, k), close, more in itertools.product(
+        (torch.bfloat16, torch.float16), ((4096, 4096), (576, 7168)), (False, True), (False, True)
+    ):
+        new = {"device": ctx.device, "dtype": dtype}
+        a, b, bias = torch.randn(3, 2048, k, **new), torch.randn(3, n, k, **new).mT, torch.randn(3, n, **new)
+        rows = []
+        for m in (1, 8, 32, 256, 2048):
+            part = a[:, :m].contiguous() if close else a[:, :m]
+            d = ctx.lib.gemm(part, b, batch_invariant=True, **({"alpha": 0.75, "bias": bias} if more else {}))
+            rows.append(d[:, 0].view(torch.int16).clone())
+        same = all(torch.equal(rows[0], row) for row in rows[1:])
+        yield [] if same else [f"{dtype} N {n} K {k} close {close} bias {more}: a row's bits depend on M"]

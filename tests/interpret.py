@@ -92,10 +92,18 @@ def descriptor(row, name: str, p: Problem) -> TensorDescriptor:
     return TensorDescriptor.from_tensor(logical.mT if flipped else logical, list(row.box(name)[1:]))
 
 
+def without_waits(name: str):
+    """A module of kernels whose waits for other kernels are left out: the interpreter has no other."""
+    module = importlib.import_module(f"kernels.{name}")
+    if hasattr(module, "gdc_wait"):
+        module.gdc_wait = module.gdc_launch_dependents = lambda: None
+    return module
+
+
 def launch(row, p: Problem, programs: int, changed: dict) -> None:
     """The kernel of a table's row on this problem; `changed` replaces some of the row's compile-time arguments."""
-    module, function = row.kernel.split(".")
-    kernel = getattr(importlib.import_module(f"kernels.{module}"), function)
+    name, function = row.kernel.split(".")
+    kernel = getattr(without_waits(name), function)
     constants = row.constexprs() | {"UPCAST": int(row.problem.a == "bf16")} | changed
     values = table_arguments(p) if p.case.pointers else single_arguments(p)
     if row.problem.op == "gemm" and not row.config.persistent:
@@ -202,8 +210,7 @@ def copied(job: dict, letter: str, matrix: np.ndarray, row) -> tuple[np.ndarray,
 def align(job: dict) -> list[str]:
     """kernels/align.py, its two waits left out: the copies, bit by bit, and all the memory around them."""
     row = next(r for r in table().values() if r.problem.op == "align" and r.problem.a == job["type"])
-    module = importlib.import_module("kernels.align")
-    module.gdc_wait = module.gdc_launch_dependents = lambda: None
+    module = without_waits("align")
     kind = {"bf16": "uint16", "f32": "uint32"}[job["type"]]
     sources = {letter: stored(job, letter, kind) for letter in "ab"}
     wanted = {letter: copied(job, letter, matrix, row) for letter, (_, matrix) in sources.items()}

@@ -103,10 +103,12 @@ def dense_jobs():
 
 
 def many_groups(op: str):
-    """Sizes are scanned 128 groups at a time: counts on both sides of one and two scans."""
+    """Sizes are scanned 128 groups at a time, tables of pointers 32 or, passed over, 1024: counts on both sides of one
+    and two scans."""
     tiny = {"m": 9, "n": 6, "k": 5, "bias": "each", "vary": "mn"}
-    for groups, spread in itertools.product((1, 127, 128, 129, 256, 257, 300), ("empty", "full")):
-        if spread == "empty" or groups in (129, 257):
+    pointers = (31, 32, 33, 64, 65, 1023, 1024, 1025) if op == "grouped_gemm" else ()
+    for groups, spread in itertools.product((1, 127, 128, 129, 256, 257, 300, *pointers), ("empty", "full")):
+        if spread == "empty" or groups in (33, 129, 257):
             yield job(f"groups-{groups}-{spread}", op, extra={"programs": [2]}, **tiny, groups=groups, spread=spread)
     yield job("groups-131-programs", op, extra={"programs": [1, 3, 7]}, **tiny, groups=131, spread="empty")
     for spread in ("uniform", "empty", "one"):

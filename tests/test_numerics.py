@@ -117,6 +117,15 @@ def many_groups(op: str):
         yield job(f"{spread}-programs", op, layout="nt", extra=extra, **{**fields, "groups": 7, "c": "in_place"})
 
 
+def two_tiles_jobs():
+    """Hopper's tile for aligned pointers, 64x128, is half as wide where there are no more such than programs."""
+    guard, fields = ("align16", "linear"), {"alpha": 0.75, "beta": -0.5, "c": "separate", "bias": "each", "m": 136}
+    for (groups, spread), programs in itertools.product(((5, "steps"), (31, "empty"), (32, "steps")), (1, 12, 400)):
+        extra = {"programs": [programs], "small": False}
+        sizes = {"n": 264, "k": 72, "groups": groups, "spread": spread, "pads": (8, 0, 16, 8)}
+        yield job(f"two-tiles-{groups}-{programs}", "grouped_gemm", HALF, "nn", guard, extra=extra, **fields, **sizes)
+
+
 def packed_jobs():
     few = {"m": 30, "n": 35, "k": 20, "groups": 4}
     for wide, spread, layout in itertools.product((False, True), ("uniform", "one"), ("nn", "tt")):
@@ -166,6 +175,7 @@ def fault_jobs():
 
 
 GOOD = [*table_jobs(), *tile_jobs(), *descriptor_jobs(), *dense_jobs(), *packed_jobs(), *pointer_jobs(), *random_jobs()]
+GOOD += two_tiles_jobs()
 GOOD += [x for op in OPS for x in edge_jobs(op)] + [x for op in OPS[1:] for x in many_groups(op)]
 SIDES = (1, 2, 3, 5, 8, 9, 16, 33)
 GOOD.append({"id": "tile-order", "shapes": list(itertools.product(SIDES, SIDES, (1, 2, 3, 8)))})

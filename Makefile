@@ -23,7 +23,8 @@ candidates:
 	@$(PYTHON) build/bootstrap.py build && .venv/bin/python -m build.candidates
 
 tune:
-	@$(PYTHON) bench/tune.py $(if $(SHAPES),--file $(SHAPES)) && $(PYTHON) -m build.fit
+	@$(PYTHON) bench/tune.py $(if $(SHAPES),--file $(SHAPES)) $(if $(SHAPES),,&& $(PYTHON) bench/tune_grouped.py) \
+		&& $(PYTHON) -m build.fit
 
 clean:
 	rm -rf .cache dist runtime/libgemm/_lib runtime/libgemm/_ffi.py

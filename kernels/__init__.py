@@ -11,12 +11,14 @@ spec.py       Problem, Config, Variant; stdlib only
 arguments.py  what a kernel may be told at run time
 model.py      how long a variant takes: the formulas, and tuned/<target>.json, what tuning chose and measured
 variants.py   the table
-hopper.py     its rows for dense products on Hopper, the tiles that tuning chose
+hopper.py, hopper_grouped.py   its rows for dense products and for packed groups on Hopper, the tiles that tuning chose
 untuned.py    its rows for dense products where nobody has measured
 candidates.py what tuning measures; not built by `make build`
 tiles.py      device helpers the kernels share
 gemm.py, grouped_gemm.py, grouped_mm.py   the reference set: any shape, any alignment, every target
 gemm_sm90.py, cluster_sm90.py   the fast set for Hopper, in Gluon: dense; ring_sm90.py reads, output_sm90.py writes
+grouped_swap_sm90.py, grouped_sm90.py, grouped_cluster_sm90.py   the same for packed groups: cut by rows, cut along K or
+              not at all, few tiles with a long K; groups_sm90.py finds the groups, queue_sm90.py tells of them
 gemm_descriptor.py   the fast set for Blackwell, in Triton: dense
 align.py      copies operands to where the fast sets can read them
 """

@@ -133,6 +133,14 @@ def picture_path(report: Path, name: str) -> Path:
     return report.with_suffix(f".{name}.svg")
 
 
+def settle(figure) -> None:
+    """Panels where the solver put them, but for the last digits: those depend on where its objects lie in memory."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        axes.set_position([round(x, 4) for x in axes.get_position().bounds])
+
+
 def draw(report: dict, name: str, path: Path) -> None:
     import matplotlib
     from matplotlib.figure import Figure
@@ -143,6 +151,7 @@ def draw(report: dict, name: str, path: Path) -> None:
         matplotlib.rcParams.update(STYLE)
         figure = Figure(layout="constrained")
         PICTURES[name](figure, report)
+        settle(figure)
         figure.savefig(path, format="svg", metadata=about)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import libgemm
 import torch
 
+from bench.regret import regret
 from bench.rows import floor_us, traffic
 from bench.timing import alternate, rotations
 
@@ -77,10 +78,6 @@ def compare(shape: dict, dtype: str) -> dict:
     }  # fmt: skip
 
 
-CHOSEN = "chosen"  # beside variants by name
-FINALISTS = 5
-
-
 def random_shape(seed: int) -> dict:
     """Log-uniform sizes, M to 16384, N and K from 64, nine in ten a multiple of 8; not shapes of the suite."""
     draw = random.Random(seed)
@@ -93,26 +90,10 @@ def random_shape(seed: int) -> dict:
 
 
 def regret_of(shape: dict, dtype: str = "bf16") -> dict:
-    """Time of a call that is left to choose over that of the best variant in the library, less 1. The best few of a
-    first round are measured again beside it, since the least of many noisy times is too small."""
     inputs, floor = operands(shape, dtype)
-    layout = [letter == "T" for letter in shape["layout"]]
-    runs, a, b, out = {CHOSEN: lambda a, b, c, out: libgemm.gemm(a, b, out=out)}, *inputs[0][:2], inputs[0][3]
-    for v in libgemm.variants():
-        if (v.op, v.target, v.a_type, v.d_type) != ("gemm", target(), dtype, dtype) or [v.trans_a, v.trans_b] != layout:
-            continue
-        try:
-            libgemm.gemm(a, b, out=out, variant=v.name)
-        except libgemm.Error:
-            continue  # its guard refuses this shape
-        runs[v.name] = lambda a, b, c, out, name=v.name: libgemm.gemm(a, b, out=out, variant=name)
-    us = alternate(runs, inputs, floor)
-    few = [CHOSEN, *sorted(us, key=us.get)[:FINALISTS]]
-    us = alternate({name: runs[name] for name in few}, inputs, floor)
-    best = min(us, key=us.get)
-    return {**shape, "chosen": variant_of(shape, dtype), "best": best, "regret": us[CHOSEN] / us[best] - 1}
 
+    def call(a, b, c, out, variant: str | None = None) -> None:
+        libgemm.gemm(a, b, out=out, variant=variant)
 
-def target() -> int:
-    major, minor = torch.cuda.get_device_capability()
-    return major * 10 + minor
+    found = regret("gemm", dtype, shape["layout"], call, inputs, floor)
+    return {**shape, "chosen": variant_of(shape, dtype), **found}

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import libgemm
 import torch
 
-from bench.dense import CHOSEN, FINALISTS, target
 from bench.drawn import Packed
+from bench.regret import regret
 from bench.rows import floor_us, traffic
 from bench.sizes import sizes_of
 from bench.timing import alternate, rotations
@@ -156,26 +156,11 @@ def variant_of(case: dict, dtype: str) -> str:
 
 
 def regret_of(problem: Packed, dtype: str = "bf16") -> dict:
-    """Time of a call that is left to choose over that of the best kernel in the library that takes it, less 1; the best
-    few of a first round are measured again beside it."""
     case, sizes = {**problem.case, "layout": problem.layout.upper()}, problem.sizes()
     row = row_of(case, dtype, sizes)
     inputs = [(operands(case, dtype, sizes),) for _ in range(rotations(traffic(row)))]
-    runs, layout = {CHOSEN: call_grouped_mm}, [letter == "t" for letter in problem.layout]
-    for v in libgemm.variants():
-        if (v.op, v.target, v.a_type, v.d_type) != ("grouped_mm", target(), dtype, dtype):
-            continue
-        try:
-            if [v.trans_a, v.trans_b] == layout:
-                call_grouped_mm(inputs[0][0], variant=v.name)
-                runs[v.name] = lambda one, name=v.name: call_grouped_mm(one, variant=name)
-        except libgemm.Error:
-            continue  # its guard refuses this shape
-    us = alternate(runs, inputs, row["floor_us"])
-    few = [CHOSEN, *sorted(us, key=us.get)[:FINALISTS]]
-    us = alternate({name: runs[name] for name in few}, inputs, row["floor_us"])
-    best = min(us, key=us.get)
-    return {**problem._asdict(), "chosen": variant_of(case, dtype), "best": best, "regret": us[CHOSEN] / us[best] - 1}
+    found = regret("grouped_mm", dtype, case["layout"], call_grouped_mm, inputs, row["floor_us"])
+    return {**problem._asdict(), "chosen": variant_of(case, dtype), **found}
 
 
 def compare(cases: list[dict], dtype: str) -> list[dict]:

@@ -8,7 +8,7 @@ import pytest
 from gpu.standin import Error
 from test_bench_grouped import Plain, on_cpu
 
-from bench import drawn, grouped, tune, tune_grouped
+from bench import drawn, grouped, regret, tune, tune_grouped
 from bench.rows import floor_us
 from bench.sizes import sizes_of
 from kernels.spec import LAYOUTS
@@ -73,7 +73,7 @@ def test_a_line_holds_the_kernels_that_were_right(ragged, monkeypatch):
 def test_regret_is_against_the_best_kernel_that_takes_the_problem(monkeypatch):
     class Shelf(Library):
         def variants(self):
-            named = dict.fromkeys(("right", "slow", "refuses"), (0, 1)) | {"turned": (1, 1)}
+            named = dict.fromkeys(("right", "slow", "refuses"), (False, True)) | {"turned": (True, True)}
             types = {"op": "grouped_mm", "target": 90, "a_type": "bf16", "d_type": "bf16"}
             return [SimpleNamespace(name=x, trans_a=a, trans_b=b, **types) for x, (a, b) in named.items()]
 
@@ -83,9 +83,10 @@ def test_regret_is_against_the_best_kernel_that_takes_the_problem(monkeypatch):
     times = {"chosen": 3.0, "right": 2.0, "slow": 5.0}
     asked = []
     on_cpu(monkeypatch, Shelf())
-    monkeypatch.setattr(grouped, "target", lambda: 90)
+    monkeypatch.setattr(regret, "libgemm", grouped.libgemm)
+    monkeypatch.setattr(regret, "target", lambda: 90)
     monkeypatch.setattr(grouped, "variant_of", lambda *_: "slow")
-    monkeypatch.setattr(grouped, "alternate", lambda runs, inputs, floor: asked.append(set(runs)) or {
+    monkeypatch.setattr(regret, "alternate", lambda runs, inputs, floor: asked.append(set(runs)) or {
         name: times[name] for name in runs})  # fmt: skip
     found = grouped.regret_of(drawn.Packed("M", 5, 24, 16, 32, "nt", "skewed", 7))
     assert (found["regret"], found["best"], found["chosen"]) == (0.5, "right", "slow") and found["groups"] == 5

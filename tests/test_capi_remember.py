@@ -1,4 +1,4 @@
-"""A dense call like one before it chooses and encodes nothing anew; one that differs gets its own row and tensor maps.
+"""A call like one before it chooses and encodes nothing anew; one that differs gets its own row and tensor maps.
 
 Each body makes its calls in one process, where the library may remember, and looks at what was launched.
 """
@@ -12,6 +12,7 @@ from libgemm._library import text
 from libgemm.inspect import info
 from stand_in import in_stand_in
 from test_capi_fast import maps
+from test_capi_grouped_fast import COLUMNS, INNER, NOTHING, ROWS, M, call
 
 SIZES = {"m": 1000, "n": 776, "k": 520, "lda": 520, "ldb": 776, "ldc": 776, "ldd": 776}
 FEW = {"m": 64, "n": 64, "k": 32768, "lda": 32768, "ldb": 32768, "ldc": 64, "ldd": 64, "trans_b": 1}
@@ -222,3 +223,31 @@ def test_threads_remember_apart():
     assert encoded() - before == 4 * len({data for w in wanted for _, data in w["maps"].values()})
     grids = sorted(launch["grid"][0] for launch in launches()[-160:])
     assert grids == sorted(w["grid"][0] for w in wanted for _ in range(40))
+
+
+@in_stand_in()
+def test_a_remembered_choice_of_packed_groups_is_launched_on_what_this_call_needs():
+    """Groups of one size on average are one problem to the choice; how many tiles and where they are is not."""
+    for n in (40, 37, 120, 117):  # 4 groups of 10 columns, and of 30, as far as the host can know
+        made = call(COLUMNS, n=n, groups=4)
+        ok(made.run())
+        row = made.variant(90)
+        assert last_launch()["grid"][0] == -(-M // row.block_m) * (n // row.block_n + 4)
+        assert values(last_launch())["N"] == n
+    made = [
+        call(ROWS),
+        call(ROWS, m=M - 1),
+        call(ROWS, zero_tail=1),
+        call(INNER, "tn"),
+        call(NOTHING, "tn"),
+        call(INNER),
+    ]
+    for one in made:
+        ok(one.run())
+    first = launches()[-len(made) :]
+    for one, launch in [*zip(made, first, strict=True)][::-1]:
+        ok(one.run())
+        assert {x: last_launch()[x] for x in ("kernel", "grid", "cluster")} == {
+            x: launch[x] for x in ("kernel", "grid", "cluster")
+        }
+        assert values(last_launch()) == values(launch)

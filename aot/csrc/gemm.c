@@ -61,29 +61,7 @@ static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_arg
 }
 
 static struct operands operands_of(const libgemm_gemm_args *a) {
-  struct operands operands = {.a = a->a,
-                              .b = a->b,
-                              .c = a->c,
-                              .d = a->d,
-                              .m = a->m,
-                              .n = a->n,
-                              .k = a->k,
-                              .groups = a->batch,
-                              .lda = a->lda,
-                              .ldb = a->ldb,
-                              .ldc = a->ldc,
-                              .ldd = a->ldd,
-                              .batch_stride_a = a->batch_stride_a,
-                              .batch_stride_b = a->batch_stride_b,
-                              .batch_stride_c = a->batch_stride_c,
-                              .batch_stride_d = a->batch_stride_d,
-                              .a_type = a->a_type,
-                              .d_type = a->d_type,
-                              .trans_a = a->trans_a,
-                              .trans_b = a->trans_b,
-                              .ragged = LIBGEMM_RAGGED_NONE,
-                              .reads_ab = reads_ab(a),
-                              .reads_c = reads_c(a)};
+  struct operands operands = OPERANDS_OF(a, a->batch, LIBGEMM_RAGGED_NONE);
   settle(&operands);
   return operands;
 }
@@ -120,25 +98,8 @@ static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct de
 }
 
 static void fill_call(const libgemm_gemm_args *a, const struct operands *o, struct call *call) {
-  bool ab = o->reads_ab;
-  memset(call, 0, offsetof(struct call, a_desc));
-  call->a_ptr = (CUdeviceptr)a->a;
-  call->b_ptr = (CUdeviceptr)a->b;
-  call->c_ptr = (CUdeviceptr)a->c;
-  call->d_ptr = (CUdeviceptr)a->d;
+  place_operands(o, call);
   call->bias_ptr = (CUdeviceptr)a->bias;
-  call->M = (int32_t)a->m;
-  call->N = (int32_t)a->n;
-  call->K = ab ? (int32_t)a->k : 0;
-  /* An operand that is not read gets zero strides: nobody promised its leading dimension. */
-  call->lda = ab ? o->lda : 0;
-  call->ldb = ab ? o->ldb : 0;
-  call->ldc = o->reads_c ? o->ldc : 0;
-  call->ldd = o->ldd;
-  call->batch_stride_a = o->batch_stride_a;
-  call->batch_stride_b = o->batch_stride_b;
-  call->batch_stride_c = o->batch_stride_c;
-  call->batch_stride_d = o->batch_stride_d;
   call->batch_stride_bias = a->bias ? a->batch_stride_bias : 0;
   call->alpha = a->k > 0 ? a->alpha : 0.0f; /* no product, whatever alpha would make of it */
   call->beta = a->beta;
@@ -177,7 +138,6 @@ static libgemm_status run(const libgemm_gemm_args *a, const struct operands *o, 
   }
   CUdeviceptr workspace = (CUdeviceptr)a->workspace;
   fill_call(a, o, &call);
-  if (plan->row->op == OP_GROUPED_MM) place_groups(o, &call);
   if (plan->copier) TRY(queue_copies(p, plan->copier, device, &call, &workspace, a->stream));
   TRY(encode_tensors(plan->row, device, &call));
   call.splits = plan->splits;

@@ -123,29 +123,7 @@ static libgemm_gemm_args as_gemm(const libgemm_grouped_mm_args *a) {
 }
 
 static struct operands operands_of(const libgemm_grouped_mm_args *a) {
-  struct operands operands = {.a = a->a,
-                              .b = a->b,
-                              .c = a->c,
-                              .d = a->d,
-                              .m = a->m,
-                              .n = a->n,
-                              .k = a->k,
-                              .groups = a->groups,
-                              .lda = a->lda,
-                              .ldb = a->ldb,
-                              .ldc = a->ldc,
-                              .ldd = a->ldd,
-                              .batch_stride_a = a->batch_stride_a,
-                              .batch_stride_b = a->batch_stride_b,
-                              .batch_stride_c = a->batch_stride_c,
-                              .batch_stride_d = a->batch_stride_d,
-                              .a_type = a->a_type,
-                              .d_type = a->d_type,
-                              .trans_a = a->trans_a,
-                              .trans_b = a->trans_b,
-                              .ragged = a->ragged,
-                              .reads_ab = reads_ab(a),
-                              .reads_c = reads_c(a)};
+  struct operands operands = OPERANDS_OF(a, a->groups, a->ragged);
   settle(&operands);
   return operands;
 }
@@ -162,35 +140,19 @@ static libgemm_status check_pointers(const libgemm_grouped_mm_args *a, const str
   return reads_ends(a) ? check_pointer("offs", (CUdeviceptr)a->offs, device) : LIBGEMM_OK;
 }
 
-static struct call make_call(const libgemm_grouped_mm_args *a, const struct operands *o) {
+static void fill_call(const libgemm_grouped_mm_args *a, const struct operands *o, struct call *call) {
   bool wide = a->offs_format == LIBGEMM_ENDS_I64 || a->offs_format == LIBGEMM_OFFSETS_I64;
   bool leading_zero = a->offs_format == LIBGEMM_OFFSETS_I32 || a->offs_format == LIBGEMM_OFFSETS_I64;
   uint64_t skip = !leading_zero ? 0 : wide ? sizeof(int64_t) : sizeof(int32_t);
-  struct call call = {.a_ptr = (CUdeviceptr)a->a,
-                      .b_ptr = (CUdeviceptr)a->b,
-                      .c_ptr = (CUdeviceptr)a->c,
-                      .d_ptr = (CUdeviceptr)a->d,
-                      .bias_ptr = (CUdeviceptr)a->bias,
-                      .offs_ptr = reads_ends(a) ? (CUdeviceptr)a->offs + skip : 0,
-                      .offs_wide = wide,
-                      .M = (int32_t)a->m,
-                      .N = (int32_t)a->n,
-                      .K = o->reads_ab ? (int32_t)a->k : 0,
-                      .zero_tail = zeroes_tail(a),
-                      .lda = o->reads_ab ? o->lda : 0,
-                      .ldb = o->reads_ab ? o->ldb : 0,
-                      .ldc = o->reads_c ? o->ldc : 0,
-                      .ldd = o->ldd,
-                      .batch_stride_a = o->batch_stride_a,
-                      .batch_stride_b = o->batch_stride_b,
-                      .batch_stride_c = o->batch_stride_c,
-                      .batch_stride_d = o->batch_stride_d,
-                      .batch_stride_bias = a->batch_stride_bias,
-                      .alpha = a->alpha,
-                      .beta = a->beta,
-                      .activation = a->activation};
-  place_groups(o, &call);
-  return call;
+  place_operands(o, call);
+  call->bias_ptr = (CUdeviceptr)a->bias;
+  call->batch_stride_bias = a->batch_stride_bias;
+  call->offs_ptr = reads_ends(a) ? (CUdeviceptr)a->offs + skip : 0;
+  call->offs_wide = wide;
+  call->zero_tail = zeroes_tail(a);
+  call->alpha = a->alpha;
+  call->beta = a->beta;
+  call->activation = a->activation;
 }
 
 /* Most tiles the groups can have: each one that is cut, and the tail, adds at most a part of a tile. */
@@ -202,20 +164,36 @@ static int64_t most_tiles(const libgemm_grouped_mm_args *a, const struct row *ro
   return least(each, INT32_MAX) * a->groups;
 }
 
+/* Which row runs, loaded, and on how many blocks at most: persistent ones need not be more than can be resident. */
+static libgemm_status make_plan(const struct problem *key, const struct device *device, struct plan *plan) {
+  struct problem p = *key;
+  const struct row *row;
+  TRY(choose(&p, device->target, device->multiprocessors, &row));
+  TRY(load_row(row, device));
+  bool shares_k = row->guard & GUARD_CLUSTER; /* then there is a cluster for each tile */
+  int64_t blocks = shares_k ? INT64_MAX : (int64_t)device->multiprocessors * resident_blocks(row, device);
+  *plan = (struct plan){.row = row, .splits = split_count(row, &p), .blocks = blocks};
+  remember_plan(key, plan);
+  return LIBGEMM_OK;
+}
+
 static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operands *o, struct problem *p,
                           const struct device *device) {
-  const struct row *row;
-  TRY(choose(p, device->target, device->multiprocessors, &row));
-  TRY(load_row(row, device));
-  struct call call = make_call(a, o);
-  TRY(encode_tensors(row, device, &call));
-  if (row->guard & GUARD_CLUSTER) { /* a cluster for each tile */
-    call.splits = call.cluster = split_count(row, p);
-    return row->launch(row, device, &call, most_tiles(a, row) * call.splits, a->stream);
+  struct plan made;
+  struct call call;
+  p->device = device->ordinal;
+  p->multiprocessors = device->multiprocessors;
+  const struct plan *plan = recall_plan(p);
+  if (!plan) {
+    TRY(make_plan(p, device, &made));
+    plan = &made;
   }
-  /* Persistent blocks need not be more than can be resident. */
-  int64_t blocks = (int64_t)device->multiprocessors * resident_blocks(row, device);
-  return row->launch(row, device, &call, least(most_tiles(a, row), blocks), a->stream);
+  fill_call(a, o, &call);
+  TRY(encode_tensors(plan->row, device, &call));
+  call.splits = plan->splits;
+  if (plan->row->guard & GUARD_CLUSTER) call.cluster = plan->splits;
+  int64_t blocks = least(most_tiles(a, plan->row) * plan->splits, plan->blocks);
+  return plan->row->launch(plan->row, device, &call, blocks, a->stream);
 }
 
 libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {

@@ -140,6 +140,17 @@ struct operands {
   bool reads_ab, reads_c;
 };
 
+/* Of either struct of arguments that describes matrices, which name their fields alike. */
+#define OPERANDS_OF(args, count, how)                                                                               \
+  (struct operands) {                                                                                               \
+    .a = (args)->a, .b = (args)->b, .c = (args)->c, .d = (args)->d, .m = (args)->m, .n = (args)->n, .k = (args)->k, \
+    .groups = (count), .lda = (args)->lda, .ldb = (args)->ldb, .ldc = (args)->ldc, .ldd = (args)->ldd,              \
+    .batch_stride_a = (args)->batch_stride_a, .batch_stride_b = (args)->batch_stride_b,                             \
+    .batch_stride_c = (args)->batch_stride_c, .batch_stride_d = (args)->batch_stride_d, .a_type = (args)->a_type,   \
+    .d_type = (args)->d_type, .trans_a = (args)->trans_a, .trans_b = (args)->trans_b, .ragged = (how),              \
+    .reads_ab = reads_ab(args), .reads_c = reads_c(args),                                                           \
+  }
+
 /* Whether each group has a D of its own. */
 bool owns_d(int32_t ragged);
 
@@ -159,8 +170,8 @@ bool reaches_cd(const struct operands *operands);
  * GUARD_EQUAL. */
 unsigned engine_met(const struct operands *operands);
 
-/* Tell a row for groups how many there are, and how far apart. */
-void place_groups(const struct operands *operands, struct call *call);
+/* Begin a launch's arguments: everything 0 but what the matrices are. The maps of tensors are left as they are. */
+void place_operands(const struct operands *operands, struct call *call);
 
 /* ---- Choosing ---- */
 
@@ -291,7 +302,7 @@ struct plan {
   const struct row *row;
   int splits;
   uint64_t slot_bytes;
-  int64_t blocks;           /* of the launch; clusters, when the row has them */
+  int64_t blocks;           /* of the launch; of packed groups the most of it: what they need is counted anew */
   const struct row *copier; /* what must run before it, or NULL */
 };
 

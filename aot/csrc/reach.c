@@ -1,4 +1,7 @@
 /* reach.c: what the matrices of a call are like: which guards on memory they meet. Chooses and launches nothing. */
+#include <stddef.h>
+#include <string.h>
+
 #include "internal.h"
 
 static bool owns_a(int32_t ragged) { return ragged == LIBGEMM_RAGGED_N || ragged == LIBGEMM_RAGGED_NONE; }
@@ -93,10 +96,28 @@ unsigned engine_met(const struct operands *o) {
   return met | (o->ragged == LIBGEMM_RAGGED_M ? GUARD_ROWS : GUARD_EQUAL);
 }
 
-void place_groups(const struct operands *o, struct call *call) {
+void place_operands(const struct operands *o, struct call *call) {
+  memset(call, 0, offsetof(struct call, a_desc));
+  call->a_ptr = (CUdeviceptr)o->a;
+  call->b_ptr = (CUdeviceptr)o->b;
+  call->c_ptr = (CUdeviceptr)o->c;
+  call->d_ptr = (CUdeviceptr)o->d;
+  call->M = (int32_t)o->m;
+  call->N = (int32_t)o->n;
+  call->K = o->reads_ab ? (int32_t)o->k : 0;
+  /* An operand that is not read gets zero strides: nobody promised its leading dimension. */
+  call->lda = o->reads_ab ? o->lda : 0;
+  call->ldb = o->reads_ab ? o->ldb : 0;
+  call->ldc = o->reads_c ? o->ldc : 0;
+  call->ldd = o->ldd;
+  call->batch_stride_a = o->batch_stride_a;
+  call->batch_stride_b = o->batch_stride_b;
+  call->batch_stride_c = o->batch_stride_c;
+  call->batch_stride_d = o->batch_stride_d;
   call->groups = (int32_t)o->groups;
   call->ragged = o->ragged;
-  call->a_step = o->reads_ab ? (int32_t)(o->batch_stride_a / o->lda) : 0; /* for rows that ask for whole steps */
-  call->b_step = o->reads_ab ? (int32_t)(o->batch_stride_b / o->ldb) : 0;
-  call->d_step = (int32_t)(o->batch_stride_d / o->ldd);
+  /* Steps are for rows that ask for whole ones; a stride that does not count is 0, and divides nothing. */
+  call->a_step = o->batch_stride_a ? (int32_t)(o->batch_stride_a / o->lda) : 0;
+  call->b_step = o->batch_stride_b ? (int32_t)(o->batch_stride_b / o->ldb) : 0;
+  call->d_step = o->batch_stride_d ? (int32_t)(o->batch_stride_d / o->ldd) : 0;
 }

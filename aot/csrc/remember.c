@@ -1,4 +1,4 @@
-/* remember.c: what a thread keeps of its last dense calls, so that a like call chooses and encodes nothing.
+/* remember.c: what a thread keeps of its last calls, so that a like call chooses and encodes nothing.
  *
  * An entry serves only where every input of what it holds is the same, bit for bit, so none can be out of date; it goes
  * when newer ones take its place. Each thread has tables of its own: no lock, no allocation.

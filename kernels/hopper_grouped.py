@@ -56,11 +56,10 @@ def grouped_rows(problem: Problem):
     those of a weight gradient. Activations are a layer's: of the rows, into the same type."""
     if not is_taken(problem):
         return
-    most = len(tiles_of(problem)) if problem.d != "f32" else 2 * FEW if problem.layout == "tn" else FEW
-    seen = []
-    for kernel, cut, m, n in tiles_of(problem):
-        if seen.count(cut) < most:
+    tiles, wide = tiles_of(problem), problem.d == "f32"
+    most = 2 * FEW if problem.layout == "tn" else FEW  # of each cut, into float32
+    for i, (kernel, cut, m, n) in enumerate(tiles):
+        if not wide or [before for _, before, *_ in tiles[:i]].count(cut) < most:
             yield grouped_variant(problem, kernel, cut, m, n)
-        if cut == "rows" and problem.d != "f32" and (kernel, m, n) in ACTIVATED:
+        if not wide and (kernel, m, n) in ACTIVATED:
             yield grouped_variant(problem, kernel, cut, m, n, activated=True)
-        seen.append(cut)

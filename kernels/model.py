@@ -75,12 +75,12 @@ def packed_work(m: int, n: int, k: int, layout: str, multiprocessors: int) -> Wo
 def groups_work(m: int, n: int, k: int, groups: int, ragged: str, layout: str, multiprocessors: int) -> Work:
     """16-bit products of packed groups, taken to be of equal size, since that is what the host knows. m and k are those
     of all groups: of "K" k is cut, else m."""
-    stored_m = m if ragged == "K" else math.ceil(m / groups)
-    stored_k = k
+    if ragged != "K":
+        m = math.ceil(m / groups)
+    a_stride, b_stride = (m if layout[0] == "t" else k), (k if layout[1] == "t" else n)
     if ragged == "K":
         k = math.ceil(k / groups)
-    a_stride, b_stride = (stored_m if layout[0] == "t" else stored_k), (stored_k if layout[1] == "t" else n)
-    return Work(stored_m, n, k, groups, 2, 2, 2 * a_stride, 2 * b_stride, multiprocessors)
+    return Work(m, n, k, groups, 2, 2, 2 * a_stride, 2 * b_stride, multiprocessors)
 
 
 @dataclass(frozen=True)

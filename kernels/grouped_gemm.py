@@ -5,12 +5,14 @@ import triton.language as tl
 
 from kernels.tiles import multiply_tile, store_tile, tile_place
 
+MAX_SIZE = tl.constexpr(2147483391)  # LIBGEMM_MAX_SIZE of libgemm.h
+
 
 @triton.jit
 def size(sizes, group, groups):
-    """Of each of these groups, 0 to the largest that there is (LIBGEMM_MAX_SIZE); 0 past the last group."""
+    """Of each of these groups, 0 to the largest that there is; 0 past the last group."""
     found = tl.load(sizes + group, mask=group < groups, other=0)
-    return tl.minimum(tl.maximum(found, 0), 2147483391).to(tl.int32)
+    return tl.minimum(tl.maximum(found, 0), MAX_SIZE).to(tl.int32)
 
 
 @triton.jit

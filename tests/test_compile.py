@@ -18,6 +18,8 @@ from aot.compile import compile_variant, source_closure
 from aot.elf import CubinError, read_cubin
 from aot.manifest import driver_floor
 from aot.params import CompileError, expected_params
+from build.package import header_constant
+from kernels import grouped_gemm
 from kernels.spec import Config
 from kernels.variants import variants
 
@@ -188,3 +190,7 @@ def test_an_artifact_survives_its_record(artifact):
     assert type(artifact).from_facts(facts, artifact.cubin) == artifact
     with pytest.raises(ValueError, match="its record says"):
         type(artifact).from_facts(facts, artifact.cubin[:-1] + b"x")
+
+
+def test_kernels_clamp_to_the_header_s_largest_size():
+    assert int(header_constant("LIBGEMM_MAX_SIZE")) == grouped_gemm.MAX_SIZE.value

@@ -7,6 +7,8 @@ from pathlib import Path
 import libgemm
 import torch
 
+from bench.driver import driver
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -21,6 +23,7 @@ def head() -> dict:
         "build_id": build,
         "commit": manifest["commit"],
         "device": torch.cuda.get_device_name(),
+        "driver": driver(),
         "torch": torch.__version__,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }

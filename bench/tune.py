@@ -24,6 +24,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from bench.driver import driver  # noqa: E402
 from bench.rows import floor_us  # noqa: E402
 from kernels import model  # noqa: E402
 from kernels.candidates import FAR, candidates  # noqa: E402
@@ -221,10 +222,15 @@ def run(shapes: list, known: set, head: dict, path: Path, gpus: int, seconds: fl
 def machine(library: Path, dtype: str) -> tuple[int, dict, int]:
     """The target, the head of its record, and how many GPUs there are."""
     libgemm, torch = library_and_torch(library)
+    from libgemm.inspect import manifest
+
     major, minor = torch.cuda.get_device_capability()
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    head = {"build_id": libgemm.info()["build_id"], "device": torch.cuda.get_device_name(), "torch": torch.__version__,
-            "cuda": torch.version.cuda, "dtype": dtype, "date": now}  # fmt: skip
+    head = {
+        "build_id": libgemm.info()["build_id"], "toolchain": manifest()["toolchain"], "device":
+        torch.cuda.get_device_name(), "driver": driver(), "torch": torch.__version__, "cuda": torch.version.cuda,
+        "dtype": dtype, "date": now,
+    }  # fmt: skip
     return major * 10 + minor, head, torch.cuda.device_count()
 
 

@@ -4,7 +4,6 @@ import argparse
 import datetime
 import json
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
 
 import torch  # noqa: E402
 
+from bench.driver import driver  # noqa: E402
 from tests.gpu import edge, edge_batch, edge_bits, edge_cuda, edge_errors  # noqa: E402
 from tests.gpu.cases import random_case  # noqa: E402
 from tests.gpu.standin import FAULTS, StandIn  # noqa: E402
@@ -123,14 +123,6 @@ def speed(ctx: edge.Context) -> dict:
             if turn >= 10:
                 times[name].append(begin.elapsed_time(end) * 1000)
     return {name: round(sorted(values)[len(values) // 2], 1) for name, values in times.items()}
-
-
-def driver() -> str:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        return "unknown"
 
 
 def triton_state() -> str:

@@ -41,6 +41,7 @@ class Artifact:
     shared_bytes: int
     registers: int
     local_bytes: int  # stack and spills per thread
+    scratch_bytes: int  # device memory that the caller gives each block
     overlaps: bool  # waits by itself for the kernel ahead of it in the stream, and so may be started before that ends
     toolkit: tuple[int, int]  # CUDA release of the ptxas that made the cubin
     boxes: tuple[Box, ...]  # in order of the kernel's descriptors

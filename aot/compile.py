@@ -18,6 +18,7 @@ from kernels.spec import ARGUMENTS, DTYPES, TARGETS, Variant
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 WARP_SIZE = 32
+SCRATCH_ALIGN = 128  # of a block's share of the workspace, as group_tables.c gives it
 
 # Triton's knobs that change the code: line info would put this folder's path into the cubin and change the machine
 # code; fp fusion's default flips between Triton releases. Read by Triton from the environment at each compilation.
@@ -113,36 +114,41 @@ def run_tool(variant: Variant, cache: str) -> None:
     )
 
 
-def descriptor_type(variant: Variant, name: str, is_gluon: bool) -> str:
+def descriptor_type(variant: Variant, name: str, of_gluon: bool) -> str:
     """A tensor descriptor's type in a signature. Gluon names its shared-memory layout, which follows from box and
     element; Triton chooses one itself."""
     from triton.experimental.gluon import language as gl
 
     element, rows, cols = variant.box(name)
     triton_name = DTYPES[element][0]
-    if not is_gluon:
+    if not of_gluon:
         return f"tensordesc<{triton_name}[{rows},{cols}]>"
     element_type = {"fp16": gl.float16, "bf16": gl.bfloat16, "fp32": gl.float32}[triton_name]
     layout = gl.NVMMASharedLayout.get_default_for([rows, cols], element_type)
     return f"tensordesc<{triton_name}[{rows},{cols}],{layout!r}>"
 
 
+def is_gluon(kernel) -> bool:
+    from triton.experimental.gluon import GluonJITFunction
+
+    return isinstance(kernel, GluonJITFunction)
+
+
 def run_compile(variant: Variant, target) -> None:
     """triton.compile with the same source, constants and options as run_tool; also for Gluon and descriptors."""
     import triton
     from triton.compiler import ASTSource
-    from triton.experimental.gluon import GluonASTSource, GluonJITFunction
+    from triton.experimental.gluon import GluonASTSource
 
     kernel = kernel_function(variant)
-    is_gluon = isinstance(kernel, GluonJITFunction)
-    source = GluonASTSource if is_gluon else ASTSource
+    source = GluonASTSource if is_gluon(kernel) else ASTSource
     constexprs = {n: v for n, v in variant.constexprs().items() if n in kernel.arg_names}
     signature = {}
     for name in kernel.arg_names:
         if name in constexprs:
             signature[name] = "constexpr"
         elif ARGUMENTS[name] == "desc":
-            signature[name] = descriptor_type(variant, name, is_gluon)
+            signature[name] = descriptor_type(variant, name, is_gluon(kernel))
         else:
             signature[name] = variant.argument_type(name)
     attrs = {
@@ -169,9 +175,13 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes, ptx: str) -> A
     limit = TARGETS[variant.target].shared_bytes
     if metadata["shared"] > limit:
         problems.append(f"needs {metadata['shared']} bytes of shared memory, sm_{variant.target} has {limit}")
-    for name in ("global_scratch_size", "profile_scratch_size"):
-        if metadata.get(name):
-            problems.append(f"needs {name} = {metadata[name]}, which nobody provides")
+    scratch = metadata.get("global_scratch_size") or 0
+    if scratch and "scratch" not in variant.guard:
+        problems.append(f"needs global_scratch_size = {scratch}, which its guard does not ask for")
+    if scratch % SCRATCH_ALIGN or metadata.get("global_scratch_align", 1) > SCRATCH_ALIGN:
+        problems.append(f"needs its scratch memory aligned to more than {SCRATCH_ALIGN} bytes")
+    if metadata.get("profile_scratch_size"):
+        problems.append(f"needs profile_scratch_size = {metadata['profile_scratch_size']}, which nobody provides")
     if problems:
         raise CompileError(f"{variant.name}: {'; '.join(problems)}")
     return Artifact(
@@ -185,6 +195,7 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes, ptx: str) -> A
         shared_bytes=metadata["shared"],
         registers=facts.registers,
         local_bytes=facts.local_bytes,
+        scratch_bytes=scratch,
         overlaps="griddepcontrol.wait" in ptx,
         toolkit=facts.toolkit,
         boxes=make_boxes(variant, metadata),
@@ -198,7 +209,7 @@ def compile_variant(variant: Variant, min_driver: int | None = None, direct: boo
     variant.check()
     try:
         with offline(variant, min_driver) as (target, record, cache):
-            if direct or takes_descriptors(variant):
+            if direct or is_gluon(kernel_function(variant)) or takes_descriptors(variant):
                 run_compile(variant, target)
             else:
                 run_tool(variant, cache)

@@ -24,7 +24,7 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 DEVICE = "cuda"
 KEYS = (
     "id", "op", "m", "n", "k", "groups", "ragged", "layout", "distribution", "problems", "out", "beta",
-    "pair", "own")  # fmt: skip
+    "pair", "own", "expected")  # fmt: skip
 
 
 def row_of(case: dict, dtype: str, sizes: list[int]) -> dict:
@@ -93,6 +93,11 @@ def call_torch_add(one: SimpleNamespace) -> None:
     one.out.add_(one.kept)
 
 
+def expected(case: dict) -> tuple[int, int, int] | None:
+    """The sizes of one group, where the case says that the host knows them."""
+    return (case["m"] // case["groups"], case["n"], case["k"]) if case.get("expected") else None
+
+
 def pointers(case: dict, dtype, sizes: list[int]) -> SimpleNamespace:
     """Separate matrices, and libgemm's tables of them on the device. All sizes of the suite are multiples of 8."""
     problems = case.get("problems") or [(size, case["n"], case["k"]) for size in sizes]
@@ -108,7 +113,7 @@ def pointers(case: dict, dtype, sizes: list[int]) -> SimpleNamespace:
         **{f"ld{name}": [max(x.stride()) for x in arrays] for name, arrays in (("a", a), ("b", b), ("d", d))},
     }
     tables = {name: torch.tensor(value, device=DEVICE, dtype=torch.int64) for name, value in values.items()}
-    words = {"dtype": dtype, "trans_a": ta, "trans_b": tb, "aligned": True}
+    words = {"dtype": dtype, "trans_a": ta, "trans_b": tb, "aligned": True, "expected": expected(case)}
     return SimpleNamespace(a=a, b=b, out=d, tables={**tables, **words})
 
 
@@ -146,7 +151,7 @@ def variant_of(case: dict, dtype: str) -> str:
     m, n, k, groups, ragged = (case[key] for key in ("m", "n", "k", "groups", "ragged"))
     words = {"layout": case["layout"].lower(), "out_dtype": case.get("out")}
     if case["op"] == "grouped_gemm":
-        chosen, _ = libgemm.explain_grouped_gemm(groups, dtype, **words)
+        chosen, _ = libgemm.explain_grouped_gemm(groups, dtype, expected=expected(case), **words)
     elif case["op"] == "grouped_gemm_jagged":
         chosen, _ = libgemm.explain(m, n, k, dtype, **words)
     else:

@@ -30,7 +30,7 @@ from bench.rows import traffic  # noqa: E402
 from bench.sizes import sizes_of  # noqa: E402
 from bench.timing import alternate, capture, rotations  # noqa: E402
 
-CASES = [case for case in grouped.CASES if case["op"] == "grouped_gemm" and "problems" not in case]
+CASES = [case for case in grouped.CASES if case["op"] == "grouped_gemm" and not {"problems", "own"} & set(case)]
 PLAIN, TMA, TMA_WHOLE = "triton_perf_fn", "triton_tma_perf_fn", "group_gemm_tma_fn"
 LAUNCHES = {"tutorial": PLAIN, "tutorial_tma": TMA}  # who -> the function that launches, given tables on the device
 

@@ -14,7 +14,7 @@ from aot.compile import ENVIRONMENT, KERNELS, assembler, source_closure
 from kernels.arguments import ARGUMENTS
 from kernels.spec import Variant
 
-FORMAT = 2  # of the record; a change makes old entries unreachable
+FORMAT = 3  # of the record; a change makes old entries unreachable
 
 
 def digest(*parts: bytes | str) -> str:

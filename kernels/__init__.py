@@ -20,5 +20,6 @@ gemm_sm90.py, cluster_sm90.py   the fast set for Hopper, in Gluon: dense; ring_s
 grouped_swap_sm90.py, grouped_sm90.py, grouped_cluster_sm90.py   the same for packed groups: cut by rows, cut along K or
               not at all, few tiles with a long K; groups_sm90.py finds the groups, queue_sm90.py tells of them
 gemm_descriptor.py   the fast set for Blackwell, in Triton: dense
+grouped_gemm_sm90.py   the same for arrays of pointers to large matrices: it makes descriptors on the device
 align.py      copies operands to where the fast sets can read them
 """

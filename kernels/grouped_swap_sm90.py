@@ -43,7 +43,7 @@ def multiply_rows(ring, acc, turns, place, FIRST: gl.constexpr, MORE: gl.constex
     if MIDDLE == MORE:
         return multiply(ring, acc, turns, place, FIRST, MOST)
     else:
-        if place.last <= MIDDLE:
+        if place.height <= MIDDLE:
             acc = multiply_rows(ring, acc, turns, place, FIRST, MORE, MIDDLE)
         else:
             acc = multiply_rows(ring, acc, turns, place, FIRST, MIDDLE, MOST)
@@ -59,7 +59,7 @@ def store(out, acc, CONSUMER: gl.constexpr, phase, place):
     ROWS: gl.constexpr = acc.shape[1] // out.out.PARTS
     for i in gl.static_range(out.out.PARTS):
         row = place.row + i * ROWS
-        end = gl.minimum(place.end, place.row + place.last)
+        end = gl.minimum(place.end, place.row + place.height)
         if row < end:
             phase = out.out.stage(parts[i], CONSUMER, phase, row, place.col, epilogue)
             if row + ROWS <= end:

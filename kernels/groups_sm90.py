@@ -106,7 +106,7 @@ def finish(queue, sent, row, step):
     none = gl.to_tensor(-1)
     row = gl.to_tensor(row)
     for i in gl.static_range(2):
-        queue.send(sent + i, Place(row, row, none, none, step, none, none))
+        queue.send(sent + i, Place(row, row, none, none, step, none, none, none))
     gdc_launch_dependents()  # all is read or on its way: the next kernel may come
 
 
@@ -122,6 +122,7 @@ def load_ragged(groups, ring, queue):
     lane = gl.arange(0, CHUNK, layout)
     tiles_n = gl.cdiv(groups.N, groups.BLOCK_N)
     count = gl.cdiv(groups.K, groups.BLOCK_K)
+    last = groups.K - (count - 1) * groups.BLOCK_K
     tile = gl.program_id(0).to(gl.int64)
     before = gl.to_tensor(0).to(gl.int64)  # tiles in the chunks already passed: a table that lies may have any number
     step = 0
@@ -159,7 +160,7 @@ def load_ragged(groups, ring, queue):
                 row = row_start + row * groups.BLOCK_M
                 height = row_end - row
             boxes = gl.cdiv(height, groups.BLOCK_M // ring.A_BOXES)
-            queue.send(sent, Place(row, row_end, col, index, step, count, height))
+            queue.send(sent, Place(row, row_end, col, index, step, count, last, height))
             if ring.TRANS_B:
                 step = load_steps(groups, ring, step, count, row, 0, col + index * groups.b_step, 0, boxes)
             else:
@@ -183,7 +184,9 @@ def load_equal(groups, ring, queue):
         count = gl.cdiv(depth, groups.BLOCK_K)
         first = row + index * groups.d_step
         end = index * groups.d_step + groups.M
-        queue.send(sent, Place(first, end, col, index, step, count, depth - (count - 1) * groups.BLOCK_K))
+        last = depth - (count - 1) * groups.BLOCK_K
+        height = gl.to_tensor(groups.BLOCK_M)
+        queue.send(sent, Place(first, end, col, index, step, count, last, height))
         a_row, a_k, b_col, b_k = groups.equal_operands(index, row, col, start, ring.TRANS_A, ring.TRANS_B)
         boxes = gl.cdiv(end - first, groups.BLOCK_M // ring.A_BOXES)
         step = load_steps(groups, ring, step, count, a_row, a_k, b_col, b_k, boxes)

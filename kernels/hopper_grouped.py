@@ -1,4 +1,4 @@
-"""The fast set for packed groups on Hopper: its kernels, and which tiles ship (tuned/sm90_grouped_mm.json says)."""
+"""The fast set for groups on Hopper: kernels, and which tiles ship. Of packed ones tuned/sm90_grouped_mm.json says."""
 
 from kernels.model import tuned
 from kernels.spec import DTYPES, TARGETS, Config, Problem, Variant
@@ -63,3 +63,17 @@ def grouped_rows(problem: Problem):
             yield grouped_variant(problem, kernel, cut, m, n)
         if not wide and (kernel, m, n) in ACTIVATED:
             yield grouped_variant(problem, kernel, cut, m, n, activated=True)
+
+
+# Of large groups of arrays of pointers: tile -> its rate, as measured.
+POINTER_TILES = {(128, 128): 132, (64, 256): 128}
+
+
+def pointer_rows(problem: Problem):
+    """The rows for arrays of pointers to 16-bit matrices of large groups."""
+    for (m, n), rate in POINTER_TILES.items():
+        parts, spare = n // 64, 2048
+        room = TARGETS[90].shared_bytes - spare - 2 * m * n // parts * DTYPES[problem.d][1]
+        config = Config(m, n, 64, 4, room // ((m + n) * 128), parts=parts, persistent=True)
+        guard = ("align16", "linear", "scratch")
+        yield Variant(problem, config, "grouped_gemm_sm90.grouped_gemm_pingpong", 90, guard, rate)

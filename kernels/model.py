@@ -37,11 +37,9 @@ class Speed:
     byte_ps: float  # of one byte of memory
 
 
-def rough(block_m: int, block_n: int, block_k: int, rate: int, speed: Speed, meets: bool = False) -> Model:
-    """For rows nobody has measured: work over a rate, 100 being the reference set's large tile. Where the blocks of a
-    cluster meet, each also waits for the others and reads what they have."""
-    tile_ns = 2500.0 if meets else 500.0
-    return Model(3000.0, block_m * block_n * block_k * speed.multiply_ns / rate, tile_ns, speed.byte_ps)
+def rough(block_m: int, block_n: int, block_k: int, rate: int, speed: Speed) -> Model:
+    """For rows nobody has measured: work over a rate, 100 being the reference set's large tile."""
+    return Model(3000.0, block_m * block_n * block_k * speed.multiply_ns / rate, 500.0, speed.byte_ps)
 
 
 def reuse(block_m: int, block_n: int) -> float:

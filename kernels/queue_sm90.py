@@ -23,7 +23,8 @@ class Place:
     group: gl.tensor
     step: gl.tensor  # first in the ring
     count: gl.tensor  # steps; -1: there is no tile any more
-    last: gl.tensor  # how much of K the last step has, or, where ends cut rows, how many rows the tile has
+    last: gl.tensor  # of K, what the last step has
+    height: gl.tensor  # of A, rows that the tile has, or more where its group ends before
 
 
 @gluon.aggregate
@@ -43,19 +44,20 @@ class Queue:
             "{ .reg .pred first; .reg .b32 lane;\n"
             "mov.u32 lane, %laneid;\nsetp.eq.u32 first, lane, 0;\n"
             "@first st.shared.v4.b32 [$0], {$1, $2, $3, $4};\n"
-            "@first st.shared.v4.b32 [$0 + 16], {$5, $6, $7, $5}; }",
-            "r,r,r,r,r,r,r,r,~{memory}",
-            [self.slots.index(slot), place.row, place.end, place.col, place.group, place.step, place.count, place.last],
+            "@first st.shared.v4.b32 [$0 + 16], {$5, $6, $7, $8}; }",
+            "r,r,r,r,r,r,r,r,r,~{memory}",
+            [self.slots.index(slot), place.row, place.end, place.col, place.group, place.step, place.count, place.last,
+             place.height],
             [],
             is_pure=False,
-        )
+        )  # fmt: skip
         mbarrier.arrive(self.full.index(slot), count=1)
 
     @gluon.jit
     def receive(self, n):
         slot = n % SLOTS
         mbarrier.wait(self.full.index(slot), n // SLOTS & 1)
-        row, end, col, group, step, count, last, _ = gl.inline_asm(
+        row, end, col, group, step, count, last, height = gl.inline_asm(
             "ld.shared.v4.b32 {$0, $1, $2, $3}, [$8];\nld.shared.v4.b32 {$4, $5, $6, $7}, [$8 + 16];",
             "=r,=r,=r,=r,=r,=r,=r,=r,r,~{memory}",
             [self.slots.index(slot)],
@@ -64,7 +66,7 @@ class Queue:
         )
         gl.barrier()  # every warp has read it
         mbarrier.arrive(self.free.index(slot), count=1)
-        return Place(row, end, col, group, step, count, last)
+        return Place(row, end, col, group, step, count, last, height)
 
 
 @gluon.jit

@@ -39,6 +39,7 @@ GUARDS = {
     "equal": "ends cut K of an A stored [K][M] and a B stored [K][N], or none; groups stand whole stored rows apart",
     "rows": "ends cut the rows of an A stored [M][K]; B's groups stand whole rows apart, stored [K][N] with K in steps "
     "of 128 bytes",
+    "scratch": "a workspace in which each block has a share, for the descriptors that it makes by itself",
     "workspace": "fewer tiles than half the multiprocessors, and a workspace for the parts of each",
 }
 CUTS = ("equal", "rows")  # of them, those that say where groups begin and end
@@ -188,7 +189,7 @@ class Variant:
         """Where there is no fit."""
         c = self.config
         speed = TARGETS[self.target].speed
-        return rough(c.block_m, c.block_n, c.block_k, self.rate, speed, "cluster" in self.guard)
+        return rough(c.block_m, c.block_n, c.block_k, self.rate, speed)
 
     def check(self) -> None:
         """Raise SpecError, naming this row, when it cannot be built."""
@@ -222,6 +223,7 @@ class Variant:
             "ALIGN": 16 // a_bytes if "align16" in self.guard else 1,
             "ACTIVATE": int("linear" not in self.guard),
             "EQUAL": int("equal" in self.guard),
+            "OVERLAP": int(self.target >= 90),  # programmatic dependent launch
             "UPCAST": 0,
         }
 

@@ -7,7 +7,7 @@ fails the build by name.
 import itertools
 
 from kernels.hopper import hopper_rows
-from kernels.hopper_grouped import grouped_rows, is_taken
+from kernels.hopper_grouped import grouped_rows, is_taken, pointer_rows
 from kernels.spec import DEFAULT_TARGETS, DTYPES, LAYOUTS, Config, Problem, Variant
 from kernels.untuned import untuned_rows
 
@@ -18,8 +18,7 @@ TYPES_F32 = [("f32", "f32", precision) for precision in ("tf32", "tf32x3", "ieee
 KERNELS = {"gemm": "gemm.gemm", "grouped_gemm": "grouped_gemm.grouped_gemm", "grouped_mm": "grouped_mm.grouped_mm"}
 
 
-# Of eight tiles the fastest at 4 x 1024^3, and ahead of a loop of cuBLAS at every size tried: bench/NOTES.md. One for
-# all, since sizes are known on the device alone.
+# Of eight tiles the fastest for small groups: bench/NOTES.md. Where the host does not know the sizes it is this one.
 POINTERS = Config(64, 128, 64, warps=4, stages=4)
 
 
@@ -67,6 +66,7 @@ def fast_rows(target: int):
             if a != "f32":
                 pointers = Problem("grouped_gemm", a, d, precision, layout)
                 yield Variant(pointers, POINTERS, KERNELS["grouped_gemm"], target, ("align16", "linear"), rate=90)
+                yield from pointer_rows(pointers)
         elif a != "f32":
             yield from untuned_rows(problem, target)
 

@@ -33,6 +33,7 @@ def sample_artifact(variant) -> Artifact:
         shared_bytes=1024 * variant.config.stages,
         registers=128,
         local_bytes=0,
+        scratch_bytes=512 * ("scratch" in variant.guard),
         overlaps=False,
         toolkit=(13, 4),
         boxes=(),

@@ -99,7 +99,8 @@ def test_the_key_follows_the_assembler_of_the_target(tmp_path):
 
 
 INTERRUPTED = """
-import sys; sys.path[:0] = ["tests"]
+import signal, sys; sys.path[:0] = ["tests"]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 from pathlib import Path
 import pool_work
 from build.cache import Cache

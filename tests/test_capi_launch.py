@@ -63,7 +63,8 @@ def pinned(variant, gpu: int, m: int, n: int, k: int) -> Call:
     call.set(trans_a=int(variant.trans_a), trans_b=int(variant.trans_b))
     call.set(precision=("exact", "tf32", "tf32x3", "ieee").index(variant.precision))
     if variant.op == "grouped_gemm":
-        return call.set(**{name: [value] * GROUPS for name, value in sizes.items()}, aligned=variant.align16)
+        room = {"workspace_bytes": 1 << 17}  # with which every row may run
+        return call.set(**{name: [value] * GROUPS for name, value in sizes.items()}, **room, aligned=variant.align16)
     return call.set(**sizes, **({"batch_stride_b": K * N + 64} if variant.op == "grouped_mm" else {}))
 
 
@@ -79,7 +80,7 @@ def test_every_variant_launches_with_its_own_shape(gpu, target, op):
             launch = last_launch()
             assert launch["block"] == [32 * v.warps, 1, 1] and launch["shared"] == v.shared_bytes, v.name
             assert launch["grid"] == [expected_grid(op, v, m, n, 1) * v.ctas, 1, 1], v.name
-            assert launch["kernel"] == op and launch["cluster"] == v.ctas and launch["device"] == gpu, v.name
+            assert launch["kernel"].startswith(op) and launch["cluster"] == v.ctas and launch["device"] == gpu, v.name
     assert len(launches()) == 2 * len(own) > 0
 
 

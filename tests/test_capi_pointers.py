@@ -6,6 +6,8 @@ from libgemm._library import ffi, lib, text
 from libgemm.inspect import variants
 from stand_in import in_stand_in
 
+from build.package import header_constant
+
 LDS = {"lda": 104, "ldb": 104, "ldc": 104, "ldd": 104}
 PLACES = {x: i for i, x in enumerate(("a", "b", "c", "d", "bias"))}
 ODD = {"a": 2, "b": 2, "d": 8, "lda": 100, "ldb": 108, "ldd": 100, "n": 76, "k": 60}  # of a pointer, bytes it is moved
@@ -23,7 +25,7 @@ def made(layout: str = "nn", group: int = 1, odd: dict | None = None, **fields) 
 
 def aligned_row(layout: str = "nn") -> str:
     own = [v for v in variants() if (v.target, v.op, v.a_type, v.d_type) == (90, "grouped_gemm", "bf16", "bf16")]
-    return next(v.name for v in own if v.align16 and "nt"[v.trans_a] + "nt"[v.trans_b] == layout)
+    return next(v.name for v in own if v.align16 and "nt"[v.trans_a] + "nt"[v.trans_b] == layout)  # of small groups
 
 
 def is_aligned(call: Call) -> bool:
@@ -113,10 +115,86 @@ def test_a_caller_with_the_older_struct_says_nothing():
     """What stands behind its struct is not read."""
     call = made(bias=0).device_tables().set(aligned=1)
     call.args.size = ffi.offsetof("libgemm_grouped_gemm_args", "aligned")
+    call.set(expected_m=-1)
     assert not is_aligned(call) and call.workspace() == 0
     host = made(aligned=-7)
     host.args.size = call.args.size
     assert is_aligned(host) and host.workspace() == GROUPS * 96
+
+
+def tile(call: Call) -> tuple[int, int]:
+    """Of what runs, on which explain and the call must agree."""
+    chosen = call.variant(90)
+    assert is_aligned(call) and chosen.align16
+    return chosen.block_m, chosen.block_n
+
+
+SMALL, LARGE = (64, 128), ((128, 128), (64, 256))
+MAX_SIZE = int(header_constant("LIBGEMM_MAX_SIZE"))
+ROOM = {"workspace_bytes": 1 << 17}
+MULTIPROCESSORS = 132
+
+
+def sized(m: int, n: int, k: int, **fields) -> Call:
+    """Host tables of groups of one size, or with a list of sizes of m."""
+    sizes = {name: x if isinstance(x, list) else [x] * GROUPS for name, x in (("m", m), ("n", n), ("k", k))}
+    return made(bias=0, **{name: [4096] * GROUPS for name in ("lda", "ldb", "ldd")}, **sizes, **fields)
+
+
+@in_stand_in()
+def test_large_groups_take_a_large_tile_where_the_host_knows_their_sizes():
+    assert tile(sized(4096, 2048, 1024, **ROOM)) in LARGE
+    tiny = {f"expected_{x}": 1 for x in "mnk"}
+    assert tile(sized(4096, 2048, 1024, **ROOM, **tiny)) in LARGE  # it sees for itself
+    assert tile(sized([0] * (GROUPS - 1) + [4096], 2048, 1024, **ROOM)) in LARGE  # the empty say nothing of the others
+    assert tile(sized(64, 128, 1024, **ROOM)) == tile(made(bias=0, **ROOM)) == SMALL
+
+
+@in_stand_in()
+def test_of_device_tables_the_caller_says_what_to_expect():
+    def call(**expected) -> Call:
+        words = {f"expected_{x}": v for x, v in expected.items()}
+        return made(bias=0, **ROOM).device_tables().set(aligned=1, **words)
+
+    assert tile(call()) == SMALL and tile(call(m=4096, n=2048, k=1024)) in LARGE
+    assert tile(call(m=16, n=256, k=1024)) == SMALL
+    assert tile(call(m=4096, n=2048)) == SMALL  # without k nothing is known
+    for name in "mnk":
+        for value in (-1, MAX_SIZE + 1):
+            wrong = call(**{name: value})
+            for status in (wrong.run(), wrong.explain(90)[0]):
+                refused(status, "INVALID_ARGUMENT", f"expected_{name} = {value}", str(MAX_SIZE))
+    slow, fast = call().explain(90)[1], call(m=4096, n=2048, k=1024).explain(90)[1]
+    assert fast.expected_us > 10 * slow.expected_us and not fast.covered
+
+
+@in_stand_in()
+def test_blocks_of_a_large_tile_share_the_workspace_behind_the_tables():
+    for place, tables in ((at(9), 96 * GROUPS), (at(9) + 16, 0)):
+        call = sized(4096, 2048, 1024)
+        if not tables:
+            call.device_tables().set(aligned=1, expected_m=4096, expected_n=2048, expected_k=1024)
+        needed = call.workspace()
+        assert (needed - tables - 128) % MULTIPROCESSORS == 0 and needed > tables + 128
+        assert tile(call.set(workspace=place, workspace_bytes=needed)) in LARGE
+        start = place + tables
+        assert values(launches()[-1])["scratch"] == -(-start // 128) * 128
+        assert launches()[-1]["grid"] == [MULTIPROCESSORS, 1, 1]
+        assert tile(call.set(workspace_bytes=needed - 1)) == SMALL and values(launches()[-1])["scratch"] == 0
+        assert "us with the workspace of libgemm_grouped_gemm_workspace" in text(call.explain(90)[1].reason)
+        name = text(call.set(workspace_bytes=needed).variant(90).name)
+        call.set(variant=name, workspace_bytes=needed - 1)
+        refused(call.run(), "UNSUPPORTED", name, "the workspace of libgemm_grouped_gemm_workspace")
+        assert call.workspace() == needed
+    refused(call.set(workspace=4096, variant=0).run(), "INVALID_ARGUMENT", "workspace", "host memory")
+    refused(call.set(workspace=at(9) + 8).run(), "INVALID_ARGUMENT", "workspace", "multiple of 16")
+
+
+@in_stand_in()
+def test_groups_that_are_not_aligned_ask_for_no_more_than_their_tables():
+    assert made(odd={"a": 2}).workspace() == 96 * GROUPS
+    assert sized(4096, 2048, 1024).set(ldb=[4096, 4097, 4096]).workspace() == 96 * GROUPS
+    assert sized(4096, 2048, 1024, activation=1).workspace() == 96 * GROUPS
 
 
 @in_stand_in()

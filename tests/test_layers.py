@@ -30,6 +30,7 @@ ONLY = {
         "ring_sm90.py",
         "cluster_sm90.py",
         "output_sm90.py",
+        "grouped_gemm_sm90.py",
         "grouped_sm90.py",
         "grouped_swap_sm90.py",
         "grouped_cluster_sm90.py",

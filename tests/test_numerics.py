@@ -124,6 +124,11 @@ def two_tiles_jobs():
         extra = {"programs": [programs], "small": False}
         sizes = {"n": 264, "k": 72, "groups": groups, "spread": spread, "pads": (8, 0, 16, 8)}
         yield job(f"two-tiles-{groups}-{programs}", "grouped_gemm", HALF, "nn", guard, extra=extra, **fields, **sizes)
+    # M counts for alignment where A is read from its columns, and only there.
+    for layout, m, alpha in itertools.product(("tn", "tt"), (40, 3), (0.75, 0.0)):
+        if m % 8 == 0 or alpha == 0:
+            unread = {**fields, "m": m, "alpha": alpha, "n": 40, "k": 24, "groups": 3, "pads": (-m % 8, 0, 8, 0)}
+            yield job(f"rows-across-{layout}-{m}-{alpha}", "grouped_gemm", HALF, layout, guard, **unread)
 
 
 def packed_jobs():

@@ -17,7 +17,7 @@ def named(align16: bool) -> libgemm.Variant:
 
 def tables(**words) -> None:
     given = {name: InterfaceArray(at(7) + 256 * i, (3,), "i64") for i, name in enumerate(NAMES)}
-    libgemm.grouped_gemm_tables(**given, dtype="f16", **words)
+    libgemm.grouped_gemm_tables(**{"dtype": "f16", **given, **words})
 
 
 @in_stand_in()
@@ -27,6 +27,27 @@ def test_tables_take_the_caller_s_word():
     assert [launch["block"][0] for launch in launches()] == [32 * named(align).warps for align in (False, True)]
     assert values(launches()[0])["a_ptrs"] == values(launches()[1])["a_ptrs"] == at(7)
     tables(aligned=True, variant=named(True).name)
+
+
+@in_stand_in()
+def test_tables_say_what_to_expect():
+    install()
+    with current(0):
+        for expected, is_large in ((None, 0), ((16, 256, 4096), 0), ((4096, 4096, 4096), 1), ((0, 0, 0), 0)):
+            made = len(like.made)
+            tables(d=like.Tensor(at(7) + 512, (3,), "int64"), aligned=True, expected=expected)
+            chosen, _ = libgemm.explain_grouped_gemm(3, "f16", layout="nn", expected=expected, target=90)
+            assert launches()[-1]["block"][0] == 32 * chosen.warps == 32 * (12 if is_large else 4)
+            assert len(like.made) == made + is_large
+    workspace = like.made[-1]
+    scratch = values(launches()[-2])["scratch"]
+    assert 0 <= scratch - workspace.data_ptr() < 128
+
+
+@in_stand_in()
+def test_tables_of_a_framework_that_cannot_allocate_run_in_small_tiles():
+    tables(aligned=True, expected=(4096, 4096, 4096))
+    assert launches()[-1]["block"][0] == 32 * named(True).warps and values(launches()[-1])["scratch"] == 0
 
 
 def tensor(place: int, *shape: int, moved: int = 0, **words):

@@ -78,6 +78,7 @@ static unsigned refused(const struct row *row, const struct problem *p) {
     met |= GUARD_CLUSTER;
     if (split_workspace(row, p) <= p->workspace_bytes) met |= GUARD_WORKSPACE;
   }
+  if (scratch_workspace(row, p) <= p->workspace_bytes) met |= GUARD_SCRATCH;
   return row->guard & ~met;
 }
 
@@ -102,6 +103,7 @@ static const struct {
     {GUARD_LINEAR, "no activation", NULL},
     {GUARD_CLUSTER, "fewer tiles than half the multiprocessors, and two steps in K or more to share",
      "fewer tiles in all groups than half the multiprocessors, and on average two steps in K or more to share"},
+    {GUARD_SCRATCH, "the workspace of libgemm_grouped_gemm_workspace", NULL},
     {GUARD_WORKSPACE, "fewer tiles than half the multiprocessors, and the workspace of libgemm_gemm_workspace", NULL},
 };
 
@@ -225,7 +227,7 @@ libgemm_status choose(struct problem *p, const struct target *target, int multip
 
 /* The words for the best row that only its guard on memory keeps from running faster, if there is one. */
 static void describe_better(const struct problem *p, const struct target *target, float us, char *to, size_t bytes) {
-  unsigned memory = GUARD_ALIGN16 | GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB | GUARD_WORKSPACE;
+  unsigned memory = GUARD_ALIGN16 | GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB | GUARD_WORKSPACE | GUARD_SCRATCH;
   struct problem groups = as_groups(p);
   int first, end;
   float better_us;

@@ -82,6 +82,22 @@ bool tables_are_empty(const libgemm_grouped_gemm_args *a) {
   return true;
 }
 
+void average_sizes(const libgemm_grouped_gemm_args *a, struct problem *p) {
+  double m = 0, n = 0, k = 0; /* sums of 65,535 sizes */
+  int64_t count = 0;
+  for (int64_t g = 0; g < a->groups; g++) {
+    if (is_empty(a, g)) continue;
+    m += (double)a->m[g];
+    n += (double)a->n[g];
+    k += (double)a->k[g];
+    count++;
+  }
+  p->count = count ? count : 1;
+  p->rows = count ? (int64_t)(m / (double)count) : 1;
+  p->n = count ? (int64_t)(n / (double)count) : 1;
+  p->k = k >= (double)p->count ? (int64_t)(k / (double)p->count) : 1;
+}
+
 /* Without a product (k = 0 or alpha = 0) D is written all the same, so its part counts. */
 bool tables_are_aligned(const libgemm_grouped_gemm_args *a) {
   int64_t step = a->a_type == LIBGEMM_F32 ? 4 : 8, sizes = 0;
@@ -124,8 +140,18 @@ static libgemm_status check_group_pointers(const libgemm_grouped_gemm_args *a, i
   return check_pointer(entry_name(name, "d", g), (CUdeviceptr)a->d[g], device);
 }
 
+uint64_t table_workspace(const libgemm_grouped_gemm_args *a) {
+  return a->host_tables ? (uint64_t)a->groups * TABLE_COUNT * sizeof(int64_t) : 0;
+}
+
+CUdeviceptr scratch_place(const libgemm_grouped_gemm_args *a) {
+  CUdeviceptr end = (CUdeviceptr)a->workspace + table_workspace(a);
+  return (end + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+}
+
 static libgemm_status check_workspace(const libgemm_grouped_gemm_args *a, const struct device *device) {
-  uint64_t needed = (uint64_t)a->groups * TABLE_COUNT * sizeof(int64_t);
+  uint64_t needed = table_workspace(a);
+  if (needed == 0 && (!a->workspace || !a->workspace_bytes)) return LIBGEMM_OK;
   if (a->workspace_bytes < needed || !a->workspace)
     return fail(LIBGEMM_INVALID_ARGUMENT,
                 "workspace_bytes = %llu, workspace = %p: %llu bytes of device memory are "
@@ -143,7 +169,7 @@ libgemm_status check_table_pointers(const libgemm_grouped_gemm_args *a, const st
     list_tables(a, &call, tables);
     for (int i = 0; i < TABLE_COUNT; i++)
       if (tables[i].read) TRY(check_pointer(tables[i].name, (CUdeviceptr)tables[i].data, device));
-    return LIBGEMM_OK;
+    return check_workspace(a, device);
   }
   int capturing = 0;
   TRY_CUDA("cuStreamIsCapturing", device->driver->stream_is_capturing(a->stream, &capturing));

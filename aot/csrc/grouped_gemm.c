@@ -17,6 +17,31 @@ static libgemm_status read_words(const libgemm_grouped_gemm_args *args, libgemm_
   return fail(LIBGEMM_INVALID_ARGUMENT, "groups = %lld: allowed is 0 to %d", (long long)a->groups, LIBGEMM_MAX_GROUPS);
 }
 
+/* What the choice goes by: the sizes of host tables, else what the caller expects, else one tile with one step in K. */
+static libgemm_status expect_sizes(const libgemm_grouped_gemm_args *a, struct problem *p) {
+  const struct {
+    const char *name;
+    int64_t value;
+  } sizes[] = {{"expected_m", a->expected_m}, {"expected_n", a->expected_n}, {"expected_k", a->expected_k}};
+  bool known = true;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    if (sizes[i].value < 0 || sizes[i].value > LIBGEMM_MAX_SIZE)
+      return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: allowed is 0 to %d", sizes[i].name, (long long)sizes[i].value,
+                  LIBGEMM_MAX_SIZE);
+    known &= sizes[i].value > 0;
+  }
+  p->count = a->groups;
+  p->rows = p->n = p->k = 1;
+  if (a->host_tables) {
+    average_sizes(a, p);
+  } else if (known) {
+    p->rows = a->expected_m;
+    p->n = a->expected_n;
+    p->k = a->expected_k;
+  }
+  return LIBGEMM_OK;
+}
+
 static libgemm_status check_args(const libgemm_grouped_gemm_args *args, libgemm_grouped_gemm_args *a,
                                  struct problem *p) {
   TRY(read_words(args, a));
@@ -27,10 +52,6 @@ static libgemm_status check_args(const libgemm_grouped_gemm_args *args, libgemm_
                         .trans_a = a->trans_a,
                         .trans_b = a->trans_b,
                         .activation = a->activation,
-                        .count = a->groups,
-                        .rows = 1, /* sizes are not looked at: as if each group had one tile, one step in K */
-                        .n = 1,
-                        .k = 1,
                         .variant = a->variant};
   TRY(check_problem(p));
   if (a->host_tables < 0 || a->host_tables > 1)
@@ -38,7 +59,10 @@ static libgemm_status check_args(const libgemm_grouped_gemm_args *args, libgemm_
   if (a->aligned < 0 || a->aligned > 1)
     return fail(LIBGEMM_INVALID_ARGUMENT, "aligned = %d: allowed is 0 or 1", a->aligned);
   TRY(check_tables(a));
+  TRY(expect_sizes(a, p));
   p->met = tables_are_aligned(a) ? GUARD_ALIGN16 : 0;
+  if (a->workspace && a->workspace_bytes > table_workspace(a))
+    p->workspace_bytes = a->workspace_bytes - table_workspace(a);
   return LIBGEMM_OK;
 }
 
@@ -49,7 +73,9 @@ static libgemm_status run(const libgemm_grouped_gemm_args *a, struct problem *p,
   TRY(choose(p, device->target, device->multiprocessors, &row));
   TRY(load_row(row, device));
   TRY(place_tables(a, device, &call));
-  return row->launch(row, device, &call, (int64_t)device->multiprocessors * resident_blocks(row, device), a->stream);
+  if (row->scratch_bytes) call.scratch = scratch_place(a);
+  int blocks = row->scratch_bytes ? 1 : resident_blocks(row, device); /* on each multiprocessor */
+  return row->launch(row, device, &call, (int64_t)device->multiprocessors * blocks, a->stream);
 }
 
 libgemm_status libgemm_grouped_gemm(const libgemm_grouped_gemm_args *args) {
@@ -68,9 +94,20 @@ libgemm_status libgemm_grouped_gemm(const libgemm_grouped_gemm_args *args) {
 
 libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *args, uint64_t *bytes) {
   libgemm_grouped_gemm_args a;
+  struct problem problem;
+  const struct target *target;
+  const struct row *row;
+  int multiprocessors;
   if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
-  TRY(read_words(args, &a));
-  *bytes = a.host_tables ? (uint64_t)a.groups * TABLE_COUNT * sizeof(int64_t) : 0;
+  *bytes = 0;
+  TRY(check_args(args, &a, &problem));
+  if (tables_are_empty(&a)) return LIBGEMM_OK;
+  *bytes = table_workspace(&a);
+  if (!(problem.met & GUARD_ALIGN16)) return LIBGEMM_OK; /* no such row takes scratch memory */
+  problem.workspace_bytes = UINT64_MAX;
+  TRY(explain_target(0, &target, &multiprocessors));
+  TRY(choose(&problem, target, multiprocessors, &row));
+  *bytes += scratch_workspace(row, &problem);
   return LIBGEMM_OK;
 }
 

@@ -43,6 +43,7 @@ enum guard {
   GUARD_CLUSTER = 32,
   GUARD_ROWS = 64,
   GUARD_EQUAL = 128,
+  GUARD_SCRATCH = 256,
   /* no guards, but what else a dense call's memory is like; of a batch GUARD_DESCRIPTOR and GUARD_EQUAL say what rows
    * for groups ask, and no dense row may have them */
   MEMORY_READ = 1 << 15,  /* A and B are read, in one product */
@@ -84,7 +85,7 @@ struct call {
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias;
   float alpha, beta;
-  CUdeviceptr scratch; /* Triton's trailing scratch pointers: always null, aot/compile.py refuses who needs them */
+  CUdeviceptr scratch; /* Triton's trailing scratch pointers: in the workspace, null for rows without scratch_bytes */
   struct tensor a_desc, b_desc, c_desc, d_desc; /* last: written by encode_tensors alone, for rows that take them */
 };
 
@@ -233,6 +234,10 @@ int split_count(const struct row *row, const struct problem *problem);
 uint64_t split_workspace(const struct row *row, const struct problem *problem);
 uint64_t slot_bytes(const struct row *row, const struct problem *problem);
 
+/* Bytes of workspace in which each block of a row has its scratch_bytes, wherever the workspace begins. */
+enum { SCRATCH_ALIGN = 128 };
+uint64_t scratch_workspace(const struct row *row, const struct problem *problem);
+
 /* A number no other launch of this process has, and, but for a chance of 2^-54, nothing else in memory either. */
 int64_t next_nonce(void);
 
@@ -280,6 +285,13 @@ bool tables_are_empty(const libgemm_grouped_gemm_args *a);
 
 /* What GUARD_ALIGN16 asks, of every group: seen in host tables, the caller's word for device tables. */
 bool tables_are_aligned(const libgemm_grouped_gemm_args *a);
+
+/* Of host tables: how many groups have some D, and their sizes on average; all at least 1. */
+void average_sizes(const libgemm_grouped_gemm_args *a, struct problem *p);
+
+/* Bytes of workspace that host tables take; blocks have their scratch memory behind them. */
+uint64_t table_workspace(const libgemm_grouped_gemm_args *a);
+CUdeviceptr scratch_place(const libgemm_grouped_gemm_args *a);
 
 /* The GPU that runs the call. */
 libgemm_status tables_device(const libgemm_grouped_gemm_args *a, const struct device **device);

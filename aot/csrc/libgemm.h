@@ -192,12 +192,16 @@ typedef struct libgemm_grouped_gemm_args {
   int32_t host_tables; /* 1: the tables are host memory; they are checked, then copied to the workspace. Not allowed
                           while the stream is captured, since a replay would read host memory that may be gone. */
   int32_t device;      /* GPU that runs the call; -1 (default): the one that owns table d, or, with host tables, d[0] */
-  void *workspace;     /* libgemm_grouped_gemm_workspace bytes, 16-byte aligned; NULL when that is 0 */
+  void *workspace;     /* device memory, 16-byte aligned. Host tables need 96 bytes for each group; with
+                          libgemm_grouped_gemm_workspace bytes large groups run faster. NULL when that is 0. In use
+                          until the call has run: calls that may run at the same time need one each */
   uint64_t workspace_bytes;
   const char *variant;
   libgemm_stream stream;
   int32_t aligned;     /* 1: the caller's word that device tables are aligned; see below. 0 by default */
   int32_t reserved;    /* 0 */
+  int64_t expected_m, expected_n, expected_k; /* sizes of device tables' groups on average, as far as the host knows
+                          them: 0 (default) where it does not, else 1 to LIBGEMM_MAX_SIZE. For speed alone */
 } libgemm_grouped_gemm_args;
 
 /* Set defaults: everything 0 but size, alpha = 1, device = -1. */
@@ -211,7 +215,11 @@ void libgemm_grouped_gemm_args_init(libgemm_grouped_gemm_args *args, uint64_t si
  *     a_type: of 8 for 16-bit types, also with a float32 D, of 4 for float32.
  * Where A and B are not read (alpha or the group's k is 0), a, b, k, lda, ldb and m do not count. bias never does.
  * In host tables the library sees that by itself, and `aligned` has no effect. Of device tables aligned = 1 says it.
- * Like the pointers in them that cannot be checked: said falsely, numbers are wrong or the kernel faults. */
+ * Like the pointers in them that cannot be checked: said falsely, numbers are wrong or the kernel faults.
+ *
+ * Large aligned groups run faster in large tiles. In host tables the library sees the sizes, and expected_* have no
+ * effect. Of device tables expected_m, expected_n and expected_k, all three, say what they are about; without them
+ * groups are taken to be small. A guess that is wrong costs time alone: results are right with any. */
 libgemm_status libgemm_grouped_gemm(const libgemm_grouped_gemm_args *args);
 libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *args, uint64_t *bytes);
 

@@ -40,6 +40,11 @@ uint64_t split_workspace(const struct row *row, const struct problem *p) {
   return slot_bytes(row, p) + (uint64_t)tile_count(row, p) * (uint64_t)splits * piece;
 }
 
+uint64_t scratch_workspace(const struct row *row, const struct problem *p) {
+  if (!row->scratch_bytes) return 0;
+  return (uint64_t)row->scratch_bytes * (uint64_t)p->multiprocessors + SCRATCH_ALIGN;
+}
+
 int64_t next_nonce(void) {
   static _Atomic(uint64_t) last;
   uint64_t drawn = atomic_fetch_add(&last, 1);

@@ -49,13 +49,14 @@ struct row {
   launcher launch;
   int16_t target;
   uint8_t op, a_type, d_type, precision, trans_a, trans_b;
-  uint8_t guard; /* enum guard bits */
+  uint16_t guard; /* enum guard bits */
   uint8_t warps, ctas;
   int16_t block_m, block_n, block_k;
   uint8_t row_step; /* a tile's rows of A come in steps of so many, and are shared out evenly; 0: all of them, always */
   int16_t registers;
   uint32_t shared_bytes, local_bytes;
-  const struct fit *fit; /* NULL where nobody has measured: then the model counts */
+  uint32_t scratch_bytes; /* of device memory for each block */
+  const struct fit *fit;  /* NULL where nobody has measured: then the model counts */
   struct model model;
   uint8_t persistent; /* blocks take many tiles: no more are launched than fit on the device */
   uint8_t overlaps;   /* waits by itself for the kernel ahead of it, and so may be started before that ends */

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from libgemm._framework import dtype_name
 from libgemm._library import Error, check, ffi, get_struct, lib, text
-from libgemm.ops import DTYPES, new_args, pick, pointer
+from libgemm.ops import DTYPES, expect, new_args, pick, pointer
 
 PRECISION_NAMES = ("exact", "tf32", "tf32x3", "ieee")
 DTYPE_NAMES = {value: name for name, value in DTYPES.items()}
@@ -176,16 +176,17 @@ def explain_grouped_mm(
 
 
 def explain_grouped_gemm(
-    groups: int, dtype="bf16", *, out_dtype=None, layout="nt", activation=None, precision=None, aligned: bool = True,
-    target: int = 0,
+    groups: int, dtype="bf16", *, expected=None, out_dtype=None, layout="nt", activation=None, precision=None,
+    aligned: bool = True, target: int = 0,
 ) -> tuple[Variant | None, str]:  # fmt: skip
     """(variant, reason) as in explain(), for grouped_gemm() and grouped_gemm_tables().
 
-    aligned: whether all groups are, in grouped_gemm_tables()'s sense. Sizes do not matter; the time that is expected is
-    that of groups of one tile.
+    aligned: whether all groups are, in grouped_gemm_tables()'s sense. expected: as there, the (m, n, k) of a group on
+    average; with None the time that is expected is that of groups of one tile.
     """
     args = question("grouped_gemm", dtype, out_dtype, layout, activation, precision)
     args.groups, args.aligned = groups, bool(aligned)
+    expect(args, expected)
     args.a = args.b = args.d = ffi.cast("void **", 16)  # nobody looks into device tables
     args.m = args.n = args.k = args.lda = args.ldb = args.ldd = ffi.cast("int64_t *", 16)
     return named(choice_of("grouped_gemm", args, target))

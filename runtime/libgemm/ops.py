@@ -1,5 +1,7 @@
 """What all calls share: from names and arrays to a C struct. Shapes and dtypes are checked here, all else in C."""
 
+import operator
+
 from libgemm._framework import address_of, dtype_name, empty, framework_of, keep_until
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import vector
@@ -54,6 +56,16 @@ def new_args(kind: str, dtype: str, out_dtype: str, *, alpha, beta, activation, 
         alive.append(ffi.new("char[]", variant.encode()))
         args.variant = alive[0]
     return args, alive
+
+
+def expect(args, sizes) -> None:
+    """The (m, n, k) that groups have on average; None where nobody knows."""
+    if sizes is None:
+        return
+    try:
+        args.expected_m, args.expected_n, args.expected_k = map(operator.index, sizes)
+    except (TypeError, ValueError):
+        raise invalid(f"expected = {sizes!r}: None or three integers (m, n, k) are needed") from None
 
 
 def pointer(value: int):

@@ -4,7 +4,7 @@ from libgemm._framework import dtype_name, stream_handle
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major, stored, vector
 from libgemm._tensor import View, view
-from libgemm.ops import need_c, new_args, output, run, same_type
+from libgemm.ops import expect, need_c, new_args, output, run, same_type
 
 
 def views(arrays, name: str, stream: int, count: int | None = None) -> list[View]:
@@ -90,7 +90,8 @@ def grouped_gemm(
 
 def grouped_gemm_tables(
     *, a, b, d, m, n, k, lda, ldb, ldd, dtype, out_dtype=None, trans_a=False, trans_b=False, c=None, ldc=None,
-    bias=None, alpha=1.0, beta=0.0, activation=None, precision=None, aligned=False, variant=None, stream=None,
+    bias=None, alpha=1.0, beta=0.0, activation=None, precision=None, aligned=False, expected=None, variant=None,
+    stream=None,
 ) -> None:  # fmt: skip
     """grouped_gemm with tables on the device: nothing is copied and nothing waits, so it can be captured in a graph.
 
@@ -102,6 +103,10 @@ def grouped_gemm_tables(
     leading dimensions and, with trans_a, m are multiples of 8 (float32 inputs: 4). Then faster kernels may run. It
     cannot be checked either: said falsely, numbers are wrong or the kernel faults. Groups with m or n of 0, and what is
     not read, do not count (libgemm.h). grouped_gemm() sees it by itself.
+
+    expected: (m, n, k) that groups have on average, as far as the host knows; with None they are taken to be small.
+    Large ones then run in large tiles, with a workspace of d's framework. For speed alone: results are right with any.
+    grouped_gemm() sees this too.
     """
     handle = stream_handle(stream, d)
     dtype = dtype_name(dtype)
@@ -113,6 +118,7 @@ def grouped_gemm_tables(
     tables = {**pointers, "m": m, "n": n, "k": k, "lda": lda, "ldb": ldb, "ldc": ldc, "ldd": ldd}
     args.groups = groups = view(d, "d", handle).shape[0]
     args.trans_a, args.trans_b, args.aligned = bool(trans_a), bool(trans_b), bool(aligned)
+    expect(args, expected)
     for name, table in tables.items():
         if table is None:
             continue
@@ -120,5 +126,8 @@ def grouped_gemm_tables(
         same_type("i64", **{name: item})
         kind = "void **" if name in pointers else "int64_t *"
         setattr(args, name, ffi.cast(kind, vector(item, name, groups)))
-    check(lib.libgemm_grouped_gemm(args))
+    if expected is None and variant is None:  # kernels for small groups take no workspace
+        check(lib.libgemm_grouped_gemm(args))
+    else:
+        run("grouped_gemm", args, d, handle)
     del alive

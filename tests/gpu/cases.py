@@ -54,6 +54,7 @@ class Case:
     zero: bool = False  # rows or columns of D past the last end are set to 0
     wide: bool = False  # int64 ends
     aligned: bool = False  # device tables: the caller's word that all of their matrices are
+    expected: tuple = ()  # device tables: the caller's guess at a group's (m, n, k)
     pads: tuple = (0, 0, 0, 0)  # elements between rows of A, B, C, D
     leads: tuple = (0, 0, 0, 0)  # elements between an aligned address and A, B, C, D
     alpha: float = 1.0
@@ -112,6 +113,8 @@ class Case:
             k = k if "k" in varying else self.k
             if self.pointers and "0" in self.vary and rng.random() < 0.15:
                 k = 0
+            if self.pointers and self.aligned:
+                m, n, k = (m if not self.trans_a else whole(m)), whole(n), whole(k)
             sizes.append((m, n, k))
         return sizes
 
@@ -128,6 +131,10 @@ def aligned_pads(case: Case, pads=(0, 0, 0, 0)) -> tuple:
     m, n, k = case.totals()
     stored = (m if case.trans_a else k, k if case.trans_b else n, n, n)
     return tuple(-x % 8 + pad for x, pad in zip(stored, pads, strict=True))
+
+
+def whole(size: int) -> int:
+    return -(-size // 8) * 8
 
 
 def draw(rng: random.Random, spread: str, top: int, chosen: bool) -> int:
@@ -208,8 +215,13 @@ def random_batch(rng: random.Random, largest: int) -> dict:
 
 
 def aligned_groups(rng: random.Random, case: Case, largest: int) -> Case:
-    """Packed groups, now and then, such that rows for whole matrices take them, often of several tiles."""
-    if not case.packed or rng.random() < 0.15:
+    """Groups, now and then, such that rows for whole matrices take them, often of several tiles. What the host expects
+    of arrays of pointers may be far off."""
+    if rng.random() < 0.15:
+        return case
+    if case.entry == "grouped_gemm_tables":
+        return dataclasses.replace(case, aligned=True, expected=rng.choice(((), (64,) * 3, (4096,) * 3, (4096,) * 3)))
+    if not case.packed:
         return case
     if case.ragged == "m" and not case.trans_b:
         case = dataclasses.replace(case, k=-(-case.k // 64) * 64)

@@ -24,7 +24,7 @@ def call(lib, p: Problem) -> list[torch.Tensor]:
     if case.entry == "grouped_gemm_tables":
         dtypes = {"dtype": DTYPES[case.a_type], "out_dtype": DTYPES[case.d_type]}
         turned = {"trans_a": case.trans_a, "trans_b": case.trans_b, "aligned": case.aligned}
-        lib.grouped_gemm_tables(**p.tables, **dtypes, **turned, **words)
+        lib.grouped_gemm_tables(**p.tables, **dtypes, **turned, expected=case.expected or None, **words)
         return p.d
     listed = case.entry == "grouped_gemm"
     if p.bias is not None:

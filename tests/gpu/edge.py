@@ -83,6 +83,10 @@ def variant_cases(v):
         for entry in ("grouped_gemm_tables", "grouped_gemm"):  # the library looks at lists itself
             yield replace(case, **uneven, **epilogue, entry=entry, aligned=entry == "grouped_gemm_tables")
         yield replace(case, **uneven, alpha=0.0, values="nan_ab", beta=1.0, c="separate", aligned=True)
+        # Several tiles for each block, of one group and of many, and more groups than are looked at together.
+        for groups, m, n, k in ((3, 1800, 1608, 1000), (70, 300, 264, 136), (600, 72, 40, 24)):
+            many = {"groups": groups, "m": m, "n": n, "k": k, "spread": "full" if groups == 3 else "empty"}
+            yield replace(case, **many, vary="mn", pads=(8, 16, 24, 8), aligned=True)
     if v.op == "grouped_mm":  # groups of aligned operands can be cut along their rows alone
         for ragged in ("none",) if v.align16 else RAGGED[1:]:
             yield replace(case, **sizes, **epilogue, ragged=ragged, tail=0 if ragged == "none" else 9, zero=True)

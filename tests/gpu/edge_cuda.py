@@ -44,6 +44,8 @@ def captured_cases():
         groups |= {"zero": aligned} if entry == "grouped_mm" else {}
         groups |= {"tail": 30} if groups and ragged != "none" else {}
         yield Case(entry=entry, m=160, n=136, k=264, pads=pads, activation="relu", **groups)
+    few = {"groups": 6, "spread": "full", "m": 160, "n": 136, "k": 264, "pads": (8, 0, 8, 8)}
+    yield Case(entry="grouped_gemm_tables", **few, aligned=True, expected=(4096, 4096, 4096))
     # Few tiles and a long K: a cluster for each tile.
     gradient = Case(entry="grouped_mm", trans_a=True, ragged="k", groups=6, spread="uniform", m=64, n=128, k=8000)
     yield replace(gradient, activation="relu", tail=30)

@@ -163,14 +163,17 @@ class StandIn:
         return found
 
     def grouped_gemm_tables(self, *, a, b, d, m, n, k, lda, ldb, ldd, dtype, out_dtype=None, trans_a=False,
-                            trans_b=False, c=None, ldc=None, bias=None, aligned=False, **words):  # fmt: skip
+                            trans_b=False, c=None, ldc=None, bias=None, aligned=False, expected=None,
+                            **words):  # fmt: skip
+        require(expected is None or len(expected) == 3, f"expected = {expected}")
         dtype, out_dtype = DTYPES.get(dtype, dtype), DTYPES.get(out_dtype, out_dtype) or DTYPES.get(dtype, dtype)
         for name, x in (("a", a), ("b", b), ("d", d), ("m", m), ("n", n), ("k", k)):
             require(x.dtype == torch.int64, f"table {name} is {x.dtype}: allowed is int64")
         sizes = list(zip(m.tolist(), n.tolist(), k.tolist(), strict=True))
-        read = k > 0
-        steps = [*(x[read] for x in (k, lda, ldb)), n, ldd]
-        kept = all((x % 8 == 0).all() for x in steps) and all((x % 16 == 0).all() for x in (a[read], b[read], d))
+        some = (m > 0) & (n > 0)
+        read = some & (k > 0)
+        steps = [*(x[read] for x in (k, lda, ldb)), n[some], ldd[some]]
+        kept = all((x % 8 == 0).all() for x in steps) and all((x % 16 == 0).all() for x in (a[read], b[read], d[some]))
         require(kept or not aligned, "aligned = True: the word is not kept")
 
         def load(pointers, lds, shapes, kind, flipped=False):

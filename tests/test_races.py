@@ -88,7 +88,8 @@ TARGETS = '(*"BRANCH_TARGETS .L_x_13,.L_x_42"*)'
         (doctored(BAR, " @P2 BRA `(.L_x_42) ;\n" + BAR, 3), "comes next after the store"),
         (doctored(BAR, GROUP, 4), "no barrier 0x1 of all threads comes last before the load"),
         (doctored(" LDS.U8 R2, [", ".L_x_77:\n LDS.U8 R2, ["), "comes last before the load"),
-        (doctored(" LDS.U8 R2, [", " LDS.U16 R2, ["), "STS.64 and LDS.U16, not STS and LDS.U8"),
+        (doctored(" LDS.U8 R2, [", " LDS.U16 R2, ["), "no barrier 0x1 of all threads comes next after the load"),
+        (doctored(" LDS.U8 R2, [", " LDSM.16 R2, ["), "STS.64 and LDSM.16, not STS and LDS"),
         (doctored(" STS.64 [UR4", " STSM.16 [UR4"), "STSM.16 and LDS.U8, not STS"),
         # both stand beside the barrier, but between the same two meetings
         (
@@ -109,13 +110,54 @@ TARGETS = '(*"BRANCH_TARGETS .L_x_13,.L_x_42"*)'
 )
 def test_what_only_looks_like_it_is_refused(text, words):
     write = [*places(text, "STS.64"), *places(text, "STSM.16")][1]
-    read = [*places(text, "LDS.U16"), *places(text, "LDS.U8")][0]
+    read = [*places(text, "LDS.U16"), *places(text, "LDSM.16"), *places(text, "LDS.U8")][0]
     assert words in (verdict(text, write, read) or "accepted")
 
 
 def test_other_accesses_of_the_dispatching_kernel_are_refused():
     assert "the load after [2] meetings" in verdict(DISPATCH, LAST, OTHER_LOAD)
-    assert "not STS and LDS.U8" in verdict(DISPATCH, places(DISPATCH, "STSM.16.M88.4")[0], LOAD)
+    assert "not STS and LDS" in verdict(DISPATCH, places(DISPATCH, "STSM.16.M88.4")[0], LOAD)
+
+
+ARGUMENT = doctored(".L_x_13:\n", ".L_x_13:\n LDS.128 R4, [UR24+0x38000] ;\n")
+
+
+def test_arguments_of_a_partition_are_handed_over_like_its_number():
+    """The partition loads them before it meets the others for the first time."""
+    (argument,) = places(ARGUMENT, "LDS.128")
+    assert [verdict(ARGUMENT, write, argument) for write in places(ARGUMENT, "STS.64")] == [None, None]
+    late = ARGUMENT.replace(" LDS.128 R4, [UR24+0x38000] ;\n" + BAR, BAR + " LDS.128 R4, [UR24+0x38000] ;\n")
+    (argument,) = places(late, "LDS.128")
+    assert "the load after [2] meetings" in verdict(late, LAST, argument)
+    apart = ARGUMENT.replace("[UR24+0x38000] ;\n", "[UR24+0x38000] ;\n @P2 BRA `(.L_x_42) ;\n")
+    (argument,) = places(apart, "LDS.128")
+    assert "comes next after the load" in verdict(apart, LAST, argument)
+
+
+# Two places of one register: a thread goes on where it was last told to meet the others.
+TWICE = """\
+ BSSY B0, `(.L_x_1) ;
+ BSYNC B0 ;
+.L_x_1:
+ STS [R2], R3 ;
+ BAR.SYNC.DEFER_BLOCKING 0x1 ;
+ BSSY B0, `(.L_x_2) ;
+ BSYNC B0 ;
+.L_x_2:
+ LDS R4, [R2] ;
+ BAR.SYNC.DEFER_BLOCKING 0x1 ;
+ BAR.SYNC.DEFER_BLOCKING 0x1 ;
+ EXIT ;
+"""
+
+
+def test_a_convergence_barrier_leads_to_where_it_was_last_set():
+    store, load = places(TWICE, "STS")[0], places(TWICE, "LDS")[0]
+    assert verdict(TWICE, store, load) is None
+    conditional = TWICE.replace(" BSSY B0, `(.L_x_2)", " @P0 BSSY B0, `(.L_x_2)")
+    assert "not understood: BSSY" in verdict(conditional, store, load)
+    unset = TWICE.replace(" BSSY B0, `(.L_x_1) ;\n", " NOP ;\n")
+    assert "not understood: BSYNC B0" in verdict(unset, store, load)
 
 
 RACES = """\

@@ -1,11 +1,12 @@
 """Machine code as nvdisasm prints it, and what is proven on it: that a barrier of the whole block orders two accesses.
 
 Triton's warp_specialize dispatch: the default warps store into shared memory which partition each worker warp is to
-run, all threads of the block meet at barrier 1, and each worker warp loads its byte. They meet there twice more: when
-the partitions have taken over their arguments, and when they end. So the stores come after 0, 3, 6 ... meetings at that
-barrier, the loads after 1, 4, 7 ...: that is shown here for every path through the machine code. It orders each such
-store and load, in different threads too: what a thread does between two meetings comes after all that others did
-before the first of them, and before all that they do after the second. Only accesses between the same two can race.
+run, and arguments of the partitions; all threads of the block meet at barrier 1, each worker warp loads its byte, and
+its partition the arguments. They meet there twice more: when the partitions have taken over their arguments, and when
+they end. So the stores come after 0, 3, 6 ... meetings at that barrier, the loads after 1, 4, 7 ...: that is shown here
+for every path through the machine code. It orders each such store and load, in different threads too: what a thread
+does between two meetings comes after all that others did before the first of them, and before all that they do after
+the second. Only accesses between the same two can race.
 """
 
 import functools
@@ -66,7 +67,6 @@ class Program:
         """Of the text of one kernel, as `nvdisasm -c` prints it."""
         self.code: list[Instruction] = []
         self.labels: dict[str, int] = {}
-        joins = defaultdict(list)
         for line in text.splitlines():
             if found := LABEL.match(line):
                 self.labels[found[1]] = len(self.code)
@@ -74,18 +74,17 @@ class Program:
                 offset, negated, guard, opcode, operands = found.groups()
                 guard = None if guard in ("PT", "UPT") and not negated else guard
                 self.code.append(Instruction(int(offset, 16), guard, not negated, opcode, operands.strip()))
-                if opcode == "BSSY":
-                    joins[operands.split(",")[0].strip()].append(TARGET.search(operands)[0])
-        self.joins = joins
         self.at = {x.offset: i for i, x in enumerate(self.code)}
         self.entered = set(self.labels.values())  # places that more than the instruction above leads to
 
-    def jumps(self, i: int) -> list[int]:
-        """Where an instruction may lead to other than to the next."""
+    def jumps(self, i: int, joins: frozenset) -> list[int]:
+        """Where an instruction may lead to other than to the next; `joins`: what BSSY has put into which register."""
         x = self.code[i]
         if STRANGE.match(x.opcode):
             raise Unclear(f"{x.opcode} at {x.offset:#x}")
-        found = self.joins[x.operands] if x.opcode == "BSYNC" else TARGET.findall(x.operands) if x.steers else []
+        found = TARGET.findall(x.operands) if x.steers else []
+        if x.opcode == "BSYNC":
+            found = [label for register, label in joins if register == x.operands]
         lost = not found and x.opcode.startswith(("BR", "BSYNC"))
         if lost or not set(found) <= set(self.labels):
             raise Unclear(f"{x.opcode} {x.operands} at {x.offset:#x}")
@@ -97,11 +96,17 @@ class Program:
         kind = x.opcode.split(".")[0]
         return kind not in ("BRX", "EXIT", "BRA") or (kind == "BRA" and not x.operands.startswith("`"))
 
-    def step(self, i: int, count: int, known: frozenset):
-        """(instruction, meetings, known predicates) that may follow."""
+    def step(self, i: int, count: int, known: frozenset, joins: frozenset):
+        """(instruction, meetings, known predicates, joins) that may follow."""
         x = self.code[i]
         meets = x.barrier == DISPATCH_BARRIER
-        jumps = self.jumps(i)
+        jumps = self.jumps(i, joins)
+        if x.opcode == "BSSY":
+            if x.guard:
+                raise Unclear(f"{x.opcode} at {x.offset:#x} under a condition")
+            register = x.operands.split(",")[0].strip()
+            kept = (join for join in joins if join[0] != register)
+            joins = frozenset((*kept, (register, TARGET.search(x.operands)[0])))
         values = [True, False]
         if x.guard is None:
             values = [True]
@@ -117,14 +122,14 @@ class Program:
                 then = frozenset(p for p in then if not every and p[0] not in changed)
             after = (count + (meets and executed)) % CYCLE
             if (not executed or self.goes_on(i)) and i + 1 < len(self.code):
-                yield i + 1, after, then
+                yield i + 1, after, then, joins
             if executed:
-                yield from ((j, after, then) for j in jumps)
+                yield from ((j, after, then, joins) for j in jumps)
 
     @functools.cached_property
     def meetings(self) -> dict[int, set[int]]:
         """How often, modulo CYCLE, a thread may have met the others at the barrier before each offset."""
-        waiting = [(0, 0, frozenset())]
+        waiting = [(0, 0, frozenset(), frozenset())]
         seen = set(waiting)
         while waiting:
             for state in self.step(*waiting.pop()):
@@ -132,7 +137,7 @@ class Program:
                     seen.add(state)
                     waiting.append(state)
         found = defaultdict(set)
-        for i, count, _ in seen:
+        for i, count, *_ in seen:
             found[self.code[i].offset].add(count)
         return found
 
@@ -158,13 +163,15 @@ class Program:
     def not_dispatch(self, write: int, read: int) -> str | None:
         """Why a store and a load are not the dispatch's, ordered by its barrier; None where they are."""
         store, load = self.code[self.at[write]], self.code[self.at[read]]
-        if store.opcode.split(".")[0] != "STS" or not load.opcode.startswith("LDS.U8"):
-            return f"{store.opcode} and {load.opcode}, not STS and LDS.U8"
+        if (store.opcode.split(".")[0], load.opcode.split(".")[0]) != ("STS", "LDS"):
+            return f"{store.opcode} and {load.opcode}, not STS and LDS"
+        byte = load.opcode.startswith("LDS.U8")  # else an argument
         try:
             if not self.beside_barrier(write, 1):
                 return f"no barrier {DISPATCH_BARRIER} of all threads comes next after the store"
-            if not self.beside_barrier(read, -1):
-                return f"no barrier {DISPATCH_BARRIER} of all threads comes last before the load"
+            if not self.beside_barrier(read, -1 if byte else 1):
+                side = "last before" if byte else "next after"
+                return f"no barrier {DISPATCH_BARRIER} of all threads comes {side} the load"
             meetings = self.meetings
         except Unclear as error:
             return f"the code is not understood: {error}"

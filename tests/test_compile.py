@@ -126,6 +126,15 @@ def test_a_kernel_that_needs_scratch_memory_is_refused(artifact, field):
         aot_compile.make_artifact(small(row()), metadata, artifact.cubin, "")
 
 
+def test_scratch_memory_is_as_aligned_as_the_caller_gives_it(artifact):
+    asking = dataclasses.replace(small(row()), guard=("align16", "linear", "scratch"))
+    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm", "global_scratch_size": 256}
+    assert aot_compile.make_artifact(asking, metadata, artifact.cubin, "").scratch_bytes == 256
+    for more in ({"global_scratch_align": 256}, {"global_scratch_size": 200}):
+        with pytest.raises(CompileError, match="scratch memory aligned to more than 128 bytes"):
+            aot_compile.make_artifact(asking, metadata | more, artifact.cubin, "")
+
+
 def test_metadata_and_cubin_must_agree(artifact):
     metadata = {"num_warps": 8, "num_ctas": 1, "shared": 0, "name": "other"}
     with pytest.raises(CompileError, match="cubin holds gemm, metadata says other; cubin requires 128 threads"):

@@ -8,6 +8,8 @@ Rough (untuned rows), in nanoseconds:
     compute = fixed + turns * (steps * step + tile),  memory = fixed + bytes * byte
     time    = (compute^4 + memory^4)^(1/4)
 
+A row that makes descriptors on the device needs 2000 more for those of the first group; the others' are made meanwhile.
+
 Fitted (tuned rows): log2 of the microseconds is a weighted sum of `features`, below. The weights come from
 tuned/<target>.json, which `make tune` writes; choose.c evaluates the same sums (tests compare the two).
 """

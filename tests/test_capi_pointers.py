@@ -125,7 +125,7 @@ def test_a_caller_with_the_older_struct_says_nothing():
 def tile(call: Call) -> tuple[int, int]:
     """Of what runs, on which explain and the call must agree."""
     chosen = call.variant(90)
-    assert is_aligned(call) and chosen.align16
+    assert is_aligned(call) and chosen.align16 and launches()[-1]["shared"] == chosen.shared_bytes
     return chosen.block_m, chosen.block_n
 
 
@@ -195,6 +195,24 @@ def test_groups_that_are_not_aligned_ask_for_no_more_than_their_tables():
     assert made(odd={"a": 2}).workspace() == 96 * GROUPS
     assert sized(4096, 2048, 1024).set(ldb=[4096, 4097, 4096]).workspace() == 96 * GROUPS
     assert sized(4096, 2048, 1024, activation=1).workspace() == 96 * GROUPS
+
+
+@in_stand_in()
+def test_no_descriptor_is_made_of_rows_a_tebibyte_apart():
+    far = sized(4096, 2048, 1024).set(lda=[4096, 1 << 39, 4096])
+    assert far.workspace() == 96 * GROUPS and tile(far.set(**ROOM)) == SMALL
+    near = sized(4096, 2048, 1024).set(lda=[4096, (1 << 39) - 8, 4096])
+    assert near.workspace() > 96 * GROUPS and tile(near.set(**ROOM)) in LARGE
+    unread = sized([4096, 0, 4096], 2048, 1024).set(lda=[4096, 1 << 39, 4096])
+    assert tile(unread.set(**ROOM)) in LARGE
+
+
+@in_stand_in(SM="80,90")
+def test_the_workspace_is_that_of_the_gpu_that_runs_the_call():
+    """The current GPU is another, which has no large tile."""
+    sizes = {"m": 4096, "n": 2048, "k": 1024, "lda": 4096, "ldb": 4096, "ldd": 4096}
+    needed = [Call("grouped_gemm", gpu, **{x: [v] * GROUPS for x, v in sizes.items()}).workspace() for gpu in (0, 1)]
+    assert needed[0] == 96 * GROUPS and (needed[1] - 96 * GROUPS - 128) % MULTIPROCESSORS == 0 < needed[1] - needed[0]
 
 
 @in_stand_in()

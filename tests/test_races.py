@@ -156,6 +156,8 @@ def test_a_convergence_barrier_leads_to_where_it_was_last_set():
     assert verdict(TWICE, store, load) is None
     conditional = TWICE.replace(" BSSY B0, `(.L_x_2)", " @P0 BSSY B0, `(.L_x_2)")
     assert "not understood: BSSY" in verdict(conditional, store, load)
+    nowhere = TWICE.replace(" BSSY B0, `(.L_x_2)", " BSSY B0, R2")
+    assert "not understood: BSSY B0, R2" in verdict(nowhere, store, load)
     unset = TWICE.replace(" BSSY B0, `(.L_x_1) ;\n", " NOP ;\n")
     assert "not understood: BSYNC B0" in verdict(unset, store, load)
 

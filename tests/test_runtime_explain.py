@@ -72,6 +72,17 @@ def test_pointer_arrays_are_explained_as_they_run():
     assert not relu.align16 and (tf32.target, tf32.precision, tf32.trans_a) == (80, "tf32", True)
 
 
+def test_groups_that_are_done_before_their_descriptors_keep_the_small_tile():
+    """As measured on an H200: bench/NOTES.md."""
+    for groups, expected, is_large in (
+        (4, (128, 128, 128), False), (4, (512, 512, 512), False), (128, (96, 96, 64), False), (1, (1, 1, 1), False),
+        (4096, (128, 128, 64), True), (256, (128, 512, 512), True), (4, (1024, 1024, 1024), True),
+        (16, (2048, 2048, 2048), True),
+    ):  # fmt: skip
+        chosen, _ = libgemm.explain_grouped_gemm(groups, layout="nn", expected=expected, target=90)
+        assert (chosen.name.endswith("_scratch")) == is_large, (groups, expected)
+
+
 def test_nothing_runs_without_groups_or_rows():
     for variant, reason in (
         libgemm.explain_grouped_mm(M, N, K, 0, target=90),

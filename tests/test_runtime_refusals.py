@@ -153,6 +153,7 @@ GROUPED = {
     "tables of host memory": (lambda: tables(k=InterfaceArray(4096, (3,), "i64")), ("k = 0x1000", "host memory")),
     "expected pair": (lambda: tables(expected=(64, 64)), ("expected = (64, 64)", "(m, n, k)")),
     "expected floats": (lambda: tables(expected=(64, 64, 0.5)), ("expected = (64, 64, 0.5)", "three integers")),
+    "expected far out": (lambda: tables(expected=(2**70, 1, 1)), (f"expected = ({2**70}, 1, 1)", "three integers")),
     "expected below 0": (lambda: tables(expected=(64, -2, 64)), ("expected_n = -2", "0 to")),
     "no c table": (lambda: tables(beta=1.0), ("table c is NULL",)),
     "foreign lists": (lambda: grouped(), ("grouped_gemm_tables", "cannot allocate")),

@@ -119,6 +119,13 @@ bool tables_are_aligned(const libgemm_grouped_gemm_args *a) {
   return pointers % 16 == 0 && (sizes & (step - 1)) == 0;
 }
 
+bool tables_are_addressable(const libgemm_grouped_gemm_args *a) {
+  int64_t far = ((int64_t)1 << 40) / (a->a_type == LIBGEMM_F32 ? 4 : 2);
+  for (int64_t g = 0; a->host_tables && g < a->groups; g++)
+    if (!is_empty(a, g) && reads_ab(a, g) && (a->lda[g] >= far || a->ldb[g] >= far)) return false;
+  return true;
+}
+
 libgemm_status tables_device(const libgemm_grouped_gemm_args *a, const struct device **device) {
   int ordinal = a->device;
   char name[32];

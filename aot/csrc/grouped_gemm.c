@@ -63,6 +63,7 @@ static libgemm_status check_args(const libgemm_grouped_gemm_args *args, libgemm_
   p->met = tables_are_aligned(a) ? GUARD_ALIGN16 : 0;
   if (a->workspace && a->workspace_bytes > table_workspace(a))
     p->workspace_bytes = a->workspace_bytes - table_workspace(a);
+  if (!tables_are_addressable(a)) p->workspace_bytes = 0; /* so that no row makes descriptors */
   return LIBGEMM_OK;
 }
 
@@ -95,19 +96,20 @@ libgemm_status libgemm_grouped_gemm(const libgemm_grouped_gemm_args *args) {
 libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *args, uint64_t *bytes) {
   libgemm_grouped_gemm_args a;
   struct problem problem;
-  const struct target *target;
+  const struct device *device;
   const struct row *row;
-  int multiprocessors;
   if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
   *bytes = 0;
   TRY(check_args(args, &a, &problem));
   if (tables_are_empty(&a)) return LIBGEMM_OK;
-  *bytes = table_workspace(&a);
-  if (!(problem.met & GUARD_ALIGN16)) return LIBGEMM_OK; /* no such row takes scratch memory */
-  problem.workspace_bytes = UINT64_MAX;
-  TRY(explain_target(0, &target, &multiprocessors));
-  TRY(choose(&problem, target, multiprocessors, &row));
-  *bytes += scratch_workspace(row, &problem);
+  uint64_t scratch = 0;
+  if (problem.met & GUARD_ALIGN16 && tables_are_addressable(&a)) { /* rows for others take none */
+    problem.workspace_bytes = UINT64_MAX;
+    TRY(tables_device(&a, &device));
+    TRY(choose(&problem, device->target, device->multiprocessors, &row));
+    scratch = scratch_workspace(row, &problem);
+  }
+  *bytes = table_workspace(&a) + scratch;
   return LIBGEMM_OK;
 }
 

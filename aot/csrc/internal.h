@@ -286,6 +286,10 @@ bool tables_are_empty(const libgemm_grouped_gemm_args *a);
 /* What GUARD_ALIGN16 asks, of every group: seen in host tables, the caller's word for device tables. */
 bool tables_are_aligned(const libgemm_grouped_gemm_args *a);
 
+/* Whether descriptors can be made of every A and B: strides of 2^40 bytes are too long. Of device tables the caller's
+ * word that they are aligned says it. */
+bool tables_are_addressable(const libgemm_grouped_gemm_args *a);
+
 /* Of host tables: how many groups have some D, and their sizes on average; all at least 1. */
 void average_sizes(const libgemm_grouped_gemm_args *a, struct problem *p);
 

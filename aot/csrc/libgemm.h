@@ -214,13 +214,18 @@ void libgemm_grouped_gemm_args_init(libgemm_grouped_gemm_args *args, uint64_t si
  *   - n, k, lda, ldb and ldd, ldc where beta is not 0, and m where trans_a is 1 are multiples of what 16 bytes hold of
  *     a_type: of 8 for 16-bit types, also with a float32 D, of 4 for float32.
  * Where A and B are not read (alpha or the group's k is 0), a, b, k, lda, ldb and m do not count. bias never does.
+ * For device tables also: lda and ldb are below 2^40 bytes.
  * In host tables the library sees that by itself, and `aligned` has no effect. Of device tables aligned = 1 says it.
  * Like the pointers in them that cannot be checked: said falsely, numbers are wrong or the kernel faults.
  *
- * Large aligned groups run faster in large tiles. In host tables the library sees the sizes, and expected_* have no
- * effect. Of device tables expected_m, expected_n and expected_k, all three, say what they are about; without them
+ * Large aligned groups run faster in large tiles. In host tables the library sees the sizes, and expected_* are checked
+ * but have no effect. Of device tables expected_m, expected_n and expected_k, all three, say what they are about; without them
  * groups are taken to be small. A guess that is wrong costs time alone: results are right with any. */
 libgemm_status libgemm_grouped_gemm(const libgemm_grouped_gemm_args *args);
+
+/* Bytes of workspace with which this call runs best, on the GPU that would run it: those of its host tables, 96 for each
+ * group, without which it does not run, and those of large tiles. It asks for all that the call does but the workspace,
+ * and fails as the call itself would. */
 libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *args, uint64_t *bytes);
 
 /* ---- Grouped GEMM over packed rows, columns or K ---------------------------------------------------------------- */

@@ -73,6 +73,7 @@ void estimate(const struct row *row, const struct problem *p, struct estimate *e
     return;
   }
   float compute = row->model.fixed_ns + e->turns * (e->steps * row->model.step_ns + row->model.tile_ns);
+  if (row->scratch_bytes) compute += 2000; /* the first descriptors: others are made while tiles are multiplied */
   float memory = row->model.fixed_ns + bytes * row->model.byte_ps * 1e-3f;
   e->us = fourth_root(fourth(compute * 1e-3f) + fourth(memory * 1e-3f));
 }

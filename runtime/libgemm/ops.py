@@ -64,7 +64,7 @@ def expect(args, sizes) -> None:
         return
     try:
         args.expected_m, args.expected_n, args.expected_k = map(operator.index, sizes)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise invalid(f"expected = {sizes!r}: None or three integers (m, n, k) are needed") from None
 
 

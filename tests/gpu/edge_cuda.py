@@ -69,6 +69,51 @@ def graphs(ctx: Context):
             yield after_replay(p, graph)
 
 
+def chained(ctx: Context):
+    """Grouped products one behind the other, each of what the one before it wrote, with tables of their own: a kernel
+    that began before the one ahead had ended would read what is not there yet, or write over its workspace."""
+    size, groups = 192, 24
+    new = {"device": ctx.device, "dtype": torch.bfloat16}
+
+    def matrices(scale: float) -> list[torch.Tensor]:
+        return [torch.randn(size, size, **new) * scale for _ in range(groups)]
+
+    def tables(a, b, d) -> dict:
+        lists = {name: [x.data_ptr() for x in ones] for name, ones in (("a", a), ("b", b), ("d", d))}
+        lists |= {name: [size] * groups for name in ("m", "n", "k", "lda", "ldb", "ldd")}
+        return {x: torch.tensor(v, device=ctx.device) for x, v in lists.items()}
+
+    turns = 12
+    weights = [matrices(size**-0.5) for _ in range(turns)]
+    steps = [matrices(1.0), *([torch.empty_like(x) for x in weights[0]] for _ in range(turns))]
+    told = [tables(steps[i], weights[i], steps[i + 1]) for i in range(turns)]
+
+    def run() -> None:
+        for i in range(turns):
+            guess = (4096,) * 3 if i % 2 else None  # the kernel for large groups, and the one for small ones, in turn
+            ctx.lib.grouped_gemm_tables(**told[i], dtype=torch.bfloat16, aligned=True, expected=guess)
+
+    def problems(what: str) -> list[str]:
+        torch.cuda.synchronize(ctx.device)
+        found = [excess(d, *expected(a, b, d_type="bf16")).amax() for i in range(turns)
+                 for a, b, d in zip(steps[i], weights[i], steps[i + 1], strict=True)]  # fmt: skip
+        worst = float(torch.stack(found).amax())
+        for d in (d for ones in steps[1:] for d in ones):
+            d.fill_(torch.nan)
+        torch.cuda.synchronize(ctx.device)
+        return [] if worst <= 1 else [f"{what}: error / bound {worst:.3g}"]
+
+    for i in range(8):
+        run()
+        yield problems(f"chained calls, run {i}")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    for i in range(8):
+        graph.replay()
+        yield problems(f"chained calls, replay {i}")
+
+
 def threads(ctx: Context):
     """Eight threads, each on its own stream, run random cases at the same time."""
     found: list[list[str]] = []

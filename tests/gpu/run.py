@@ -19,7 +19,7 @@ from tests.gpu import edge, edge_batch, edge_bits, edge_cuda, edge_errors  # noq
 from tests.gpu.cases import random_case  # noqa: E402
 from tests.gpu.standin import FAULTS, StandIn  # noqa: E402
 
-CUDA_CHECKS = ("graphs", "streams", "large_offsets", "other_gpu")
+CUDA_CHECKS = ("graphs", "chained", "streams", "large_offsets", "other_gpu")
 BY_VARIANT = ("variants", "once", "runs_of_variants", "lying_ends_of_groups")  # can be done in parts
 ON_REQUEST = ("once",)  # others do the same work
 # Graph capture comes first: it must be the first use of the kernels.
@@ -40,6 +40,7 @@ EDGE = (
     edge_bits.runs_of_variants,
     edge_bits.rows_of_any_batch,
     edge_batch.rows_in_batches,
+    edge_cuda.chained,
     edge_cuda.streams,
     edge_cuda.threads,
     edge_cuda.other_gpu,

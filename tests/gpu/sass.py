@@ -102,11 +102,11 @@ class Program:
         meets = x.barrier == DISPATCH_BARRIER
         jumps = self.jumps(i, joins)
         if x.opcode == "BSSY":
-            if x.guard:
-                raise Unclear(f"{x.opcode} at {x.offset:#x} under a condition")
+            label = TARGET.search(x.operands)
+            if x.guard or not label:
+                raise Unclear(f"{x.opcode} {x.operands} at {x.offset:#x}, perhaps under a condition")
             register = x.operands.split(",")[0].strip()
-            kept = (join for join in joins if join[0] != register)
-            joins = frozenset((*kept, (register, TARGET.search(x.operands)[0])))
+            joins = frozenset((*(join for join in joins if join[0] != register), (register, label[0])))
         values = [True, False]
         if x.guard is None:
             values = [True]

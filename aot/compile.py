@@ -18,7 +18,7 @@ from kernels.spec import ARGUMENTS, DTYPES, TARGETS, Variant
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 WARP_SIZE = 32
-SCRATCH_ALIGN = 128  # of a block's share of the workspace, as group_tables.c gives it
+SCRATCH_ALIGN = 128  # of a block's share of the workspace: what internal.h gives it
 
 # Triton's knobs that change the code: line info would put this folder's path into the cubin and change the machine
 # code; fp fusion's default flips between Triton releases. Read by Triton from the environment at each compilation.
@@ -176,10 +176,16 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes, ptx: str) -> A
     if metadata["shared"] > limit:
         problems.append(f"needs {metadata['shared']} bytes of shared memory, sm_{variant.target} has {limit}")
     scratch = metadata.get("global_scratch_size") or 0
-    if scratch and "scratch" not in variant.guard:
-        problems.append(f"needs global_scratch_size = {scratch}, which its guard does not ask for")
-    if scratch % SCRATCH_ALIGN or metadata.get("global_scratch_align", 1) > SCRATCH_ALIGN:
-        problems.append(f"needs its scratch memory aligned to more than {SCRATCH_ALIGN} bytes")
+    if bool(scratch) != ("scratch" in variant.guard):
+        problems.append(f"needs global_scratch_size = {scratch}, its guard says {'more' if not scratch else 'none'}")
+    if scratch % SCRATCH_ALIGN:
+        problems.append(
+            f"needs global_scratch_size = {scratch}, no multiple of {SCRATCH_ALIGN}: the next block's is not aligned"
+        )
+    if metadata.get("global_scratch_align", 1) > SCRATCH_ALIGN:
+        problems.append(
+            f"needs its scratch memory aligned to {metadata['global_scratch_align']} bytes, has {SCRATCH_ALIGN}"
+        )
     if metadata.get("profile_scratch_size"):
         problems.append(f"needs profile_scratch_size = {metadata['profile_scratch_size']}, which nobody provides")
     if problems:

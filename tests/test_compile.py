@@ -130,9 +130,15 @@ def test_scratch_memory_is_as_aligned_as_the_caller_gives_it(artifact):
     asking = dataclasses.replace(small(row()), guard=("align16", "linear", "scratch"))
     metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm", "global_scratch_size": 256}
     assert aot_compile.make_artifact(asking, metadata, artifact.cubin, "").scratch_bytes == 256
-    for more in ({"global_scratch_align": 256}, {"global_scratch_size": 200}):
-        with pytest.raises(CompileError, match="scratch memory aligned to more than 128 bytes"):
+    for more, words in (
+        ({"global_scratch_align": 256}, "aligned to 256 bytes, has 128"),
+        ({"global_scratch_size": 200}, "global_scratch_size = 200, no multiple of 128"),
+        ({"global_scratch_size": 0}, "global_scratch_size = 0, its guard says more"),
+    ):
+        with pytest.raises(CompileError, match=words):
             aot_compile.make_artifact(asking, metadata | more, artifact.cubin, "")
+    given = re.search(r"SCRATCH_ALIGN = (\d+)", (ROOT / "aot" / "csrc" / "internal.h").read_text())
+    assert int(given[1]) == aot_compile.SCRATCH_ALIGN
 
 
 def test_metadata_and_cubin_must_agree(artifact):

@@ -1,6 +1,5 @@
 """The build's side effects: the compile pool's limits, the cache, bad options, an interrupt. Compiles no kernel."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -75,27 +74,6 @@ def test_a_record_that_cannot_be_written_leaves_nothing(cache, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         cache.store(ROWS[0], sample_artifact(ROWS[0]))
     assert [p for p in cache.folder.rglob("*") if p.is_file()] == []
-
-
-def test_the_key_follows_everything_that_decides_the_cubin(cache, tmp_path):
-    variant = ROWS[0]
-    config = dataclasses.replace(variant.config, stages=variant.config.stages + 1)
-    keys = {
-        cache.key(variant),
-        cache.key(dataclasses.replace(variant, config=config)),
-        cache.key(dataclasses.replace(variant, target=100)),
-        cache.key(dataclasses.replace(variant, guard=())),
-        Cache(tmp_path, 525).key(variant),
-    }
-    assert len(keys) == 5
-    assert cache.key(dataclasses.replace(variant, rate=1)) == cache.key(variant)  # dispatch data is not in a cubin
-
-
-def test_the_key_follows_the_assembler_of_the_target(tmp_path):
-    by_default, new, old = (Cache(tmp_path, release) for release in (None, 580, 525))
-    for target, like in ((90, old), (100, new)):
-        variant = variants((target,))[0]
-        assert [c.key(variant) == by_default.key(variant) for c in (old, new)] == [c is like for c in (old, new)]
 
 
 INTERRUPTED = """

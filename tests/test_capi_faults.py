@@ -34,7 +34,7 @@ FIRST = ("cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuD
 LOADING = ("cuLibraryLoadData", "cuLibraryGetKernel", "cuKernelSetAttribute", "cuKernelGetFunction")
 ALWAYS = ("cuPointerGetAttribute", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuLaunchKernelEx")
 SPECIAL = ("cuTensorMapEncodeTiled", "cuCtxGetDevice", "cuStreamIsCapturing", "cuMemcpyHtoDAsync_v2", "cuLibraryUnload",
-           "cuCtxPopCurrent_v2",
+           "cuCtxPopCurrent_v2", "cuDevicePrimaryCtxGetState",
            "cuGetErrorName", "cuGetErrorString")  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def test_a_failure_while_starting_is_told_and_not_remembered(function, code):
     fails_once_then_works(Call("gemm"), function, code)
 
 
-@pytest.mark.parametrize("nth", [2, 3, 4, 5])
+@pytest.mark.parametrize("nth", [2, 3, 4, 5, 6])
 @in_stand_in()
 def test_each_device_fact_is_needed(nth):
     fails_once_then_works(Call("gemm"), "cuDeviceGetAttribute", 999, nth)

@@ -150,7 +150,8 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         files[f"{launcher_name(kernel)}.c"] = text
     files["table.c"] = env.get_template("table.c.j2").render(
         rows=[
-            {"variant": v, "artifact": a, "sums": sums(a.cubin), "place": packed.places[v.name], "launcher": launcher_name(a.kernel),
+            {"variant": v, "artifact": a, "sums": sums(a.cubin), "place": packed.places[v.name],
+             "launcher": launcher_name(a.kernel),
              "op": ALL_OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a][2], "d_type": DTYPES[v.problem.d][2],
              "precision": PRECISIONS[v.problem.precision], "layout": LAYOUTS.index(v.problem.layout),
              "fit": f"&{fit_symbol(v)}" if v.fit else "NULL", "model": [float(number) for number in astuple(v.model)]}

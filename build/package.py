@@ -1,5 +1,7 @@
-"""What leaves the build: the staged Python package, and dist/ (library, header, libgemm.pc, manifest, wheel)."""
+"""The Python package with the library in it, and the wheel of that. Writes where it is told, publishes nothing."""
 
+import hashlib
+import importlib.metadata
 import json
 import re
 import shutil
@@ -9,22 +11,14 @@ from pathlib import Path
 
 import cffi
 
+from build.cache import digest
 from build.compile_all import BuildError
 from build.link import Linked, header_text
+from build.publish import files_in
+from kernels.spec import DEFAULT_TARGETS
 
-ROOT = Path(__file__).resolve().parent.parent
-RUNTIME = ROOT / "runtime"
-PACKAGE = RUNTIME / "libgemm"
 EPOCH = "1577836800"  # 2020-01-01: every file date in the wheel, so that two builds give the same bytes
-
-PKG_CONFIG = """\
-prefix=${{pcfiledir}}
-Name: libgemm
-Description: Dense and grouped GEMM from ahead-of-time compiled GPU kernels
-Version: {version}
-Cflags: -I${{prefix}}
-Libs: -L${{prefix}} -lgemm
-"""
+BUILT = ("_lib", "_ffi.py")  # what a build adds to the package's sources
 
 
 def header_constant(name: str) -> str:
@@ -54,48 +48,45 @@ def write_bindings(path: Path) -> None:
         file.write(f"ABI = {header_constant('LIBGEMM_ABI')}\n")
 
 
-def stage(linked: Linked, package: Path = PACKAGE) -> None:
-    """Put library, header and bindings into the Python package, which then works from the source tree."""
+def wheel_version(project: Path, targets: tuple[int, ...]) -> str:
+    """LIBGEMM_VERSION, then a local part that changes with anything in the wheel: pip installs it over another build.
+
+    A letter stands before the digits, since PEP 440 would drop leading zeros of a number.
+    """
+    parts = [part for p in files_in(project) for part in (str(p.relative_to(project)), p.read_bytes())]
+    local = [f"g{digest(importlib.metadata.version('hatchling'), *parts)[:8]}"]
+    if targets != DEFAULT_TARGETS:
+        local += [f"sm{target}" for target in targets]
+    return f"{header_constant('LIBGEMM_VERSION')}+{'.'.join(local)}"
+
+
+def make_project(linked: Linked, targets: tuple[int, ...], runtime: Path, project: Path) -> None:
+    """A copy of runtime/ whose package has library, header, bindings and, in platform.json, facts about them."""
+    shutil.copytree(runtime, project, ignore=shutil.ignore_patterns(*BUILT, "__pycache__", ".*"))
+    package = project / "libgemm"
     folder = package / "_lib"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir()
     shutil.copyfile(linked.library, folder / "libgemm.so")
     (folder / "libgemm.h").write_text(header_text())
-    (folder / "platform.json").write_text(json.dumps({"glibc": linked.glibc, "machine": linked.machine}) + "\n")
     write_bindings(package / "_ffi.py")
+    data = linked.library.read_bytes()
+    facts = {
+        "version": wheel_version(project, targets),
+        "glibc": linked.glibc,
+        "machine": linked.machine,
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
+    (folder / "platform.json").write_text(json.dumps(facts) + "\n")
 
 
-def make_wheel(dist: Path) -> Path:
-    for old in dist.glob("libgemm-*.whl"):
-        old.unlink()
+def make_wheel(project: Path, folder: Path) -> Path:
     done = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(dist)],
-        cwd=RUNTIME, capture_output=True, text=True, env={"SOURCE_DATE_EPOCH": EPOCH, "PATH": "/usr/bin:/bin"},
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=project, capture_output=True, text=True, env={"SOURCE_DATE_EPOCH": EPOCH, "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
-    wheels = list(dist.glob("libgemm-*.whl"))
+    wheels = list(folder.glob("libgemm-*.whl"))
     if done.returncode or len(wheels) != 1:
-        raise BuildError(f"the wheel was not built:\n{done.stdout}{done.stderr}")
+        reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise BuildError(f"the wheel was not built: {''.join(reason)}")
     return wheels[0]
-
-
-def commit() -> str:
-    """The commit of this checkout, "-dirty" where files differ from it; "unknown" outside git."""
-    command = ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
-
-
-def write_manifest(manifest: dict, dist: Path) -> None:
-    """dist/manifest.json: the library's own manifest and the commit, which the library does not carry."""
-    (dist / "manifest.json").write_text(json.dumps({**manifest, "commit": commit()}, indent=1) + "\n")
-
-
-def package(linked: Linked, manifest: dict, dist: Path) -> Path:
-    stage(linked)
-    dist.mkdir(parents=True, exist_ok=True)
-    if linked.library != dist / "libgemm.so":
-        shutil.copyfile(linked.library, dist / "libgemm.so")
-    (dist / "libgemm.h").write_text(header_text())
-    (dist / "libgemm.pc").write_text(PKG_CONFIG.format(version=manifest["version"]))
-    write_manifest(manifest, dist)
-    return make_wheel(dist)

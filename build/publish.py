@@ -28,6 +28,8 @@ def copy(source: Path, to: Path) -> None:
 
 
 def put_back(places: list[Path], old: dict[Path, Path]) -> None:
+    """Each place as it was; what cannot be is named when all others have been."""
+    failed = []
     for place in places:
         try:
             if os.path.lexists(old[place]):
@@ -35,7 +37,9 @@ def put_back(places: list[Path], old: dict[Path, Path]) -> None:
             else:
                 place.unlink(missing_ok=True)
         except OSError as error:
-            raise NotPutBackError(f"{place} could not be put back as it was: {error.strerror}") from error
+            failed.append(f"{place} ({error.strerror})")
+    if failed:
+        raise NotPutBackError(f"not put back as it was is {', '.join(failed)}")
 
 
 def swap(new: dict[Path, Path], old: dict[Path, Path], gone: list[Path]) -> None:

@@ -75,6 +75,7 @@ def workplace(root: Path) -> Iterator[Path]:
             shutil.rmtree(left)
         for folder in (root / "dist", root / "runtime" / "libgemm", cache / "candidates"):
             sweep(folder)
+        sweep(cache, deep=False)  # not through thousands of kernels
         with tempfile.TemporaryDirectory(prefix="making-", dir=cache) as scratch:
             yield Path(scratch)
 

@@ -80,7 +80,7 @@ def files_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
 
 
-def sweep(folder: Path) -> None:
+def sweep(folder: Path, deep: bool = True) -> None:
     """Remove what a killed publisher left. Only for a folder that nobody else publishes to now."""
-    for path in folder.rglob(f".*{SUFFIX}"):
+    for path in folder.rglob(f".*{SUFFIX}") if deep else folder.glob(f".*{SUFFIX}"):
         path.unlink()

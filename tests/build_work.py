@@ -7,6 +7,7 @@ is killed instead, before its third rename.
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,11 +18,13 @@ import build.__main__ as build_main
 import build.publish
 from build.publish import files_in
 
+SECONDS = 120  # after which a build counts as hanging
 PRODUCTS = ("dist", "runtime", ".cache")
 
 
 def checkout(folder: Path) -> Path:
     """What a build reads, with the Python package as a copy that a test may doctor."""
+    folder.mkdir(exist_ok=True)
     for name in ("aot", "build", "kernels"):
         (folder / name).symlink_to(ROOT / name)
     unmade = shutil.ignore_patterns("_lib", "_ffi.py", "__pycache__")
@@ -39,6 +42,21 @@ def contents(root: Path) -> dict[str, bytes]:
     """Every file a build leaves, but the lock, which says nothing after a build."""
     paths = [path for name in PRODUCTS for path in files_in(root / name)]
     return {str(p.relative_to(root)): p.read_bytes() for p in paths if p.name != "build.lock"}
+
+
+def command(root: Path, *steps: str) -> list[str]:
+    return [sys.executable, str(Path(__file__).resolve()), str(root), *steps]
+
+
+def environment(**words) -> dict:
+    return {**os.environ, "TARGETS": "80", "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))), **words}
+
+
+def process(root: Path, *steps: str, **words) -> subprocess.CompletedProcess:
+    """A build as a process; its output and exit status are the caller's to check."""
+    return subprocess.run(
+        command(root, *steps), env=environment(**words), capture_output=True, text=True, timeout=SECONDS
+    )
 
 
 def made_up(table, cache, limits):

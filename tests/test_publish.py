@@ -10,12 +10,9 @@ from pathlib import Path
 
 import build_work
 import pytest
-from build_work import change, checkout, contents
-from sample import ROOT
+from build_work import SECONDS, change, checkout, command, contents, environment, process
 
 from build.publish import NotPutBackError, publish, sweep
-
-SECONDS = 120
 
 
 def full_disk(monkeypatch, where, name: str, nth: int) -> None:
@@ -103,20 +100,6 @@ def built(tmp_path_factory):
 @pytest.fixture
 def root(built, tmp_path):
     return shutil.copytree(built[0], tmp_path / "root", symlinks=True)
-
-
-def command(root: Path, *steps: str) -> list[str]:
-    return [sys.executable, str(ROOT / "tests" / "build_work.py"), str(root), *steps]
-
-
-def environment(**words) -> dict:
-    return {**os.environ, "TARGETS": "80", "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))), **words}
-
-
-def process(root: Path, *steps: str, **words) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        command(root, *steps), env=environment(**words), capture_output=True, text=True, timeout=SECONDS
-    )
 
 
 def test_a_build_says_what_it_made_and_a_second_one_that_nothing_changed(built, root):

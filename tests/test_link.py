@@ -14,6 +14,7 @@ from aot.render import in_table_order, render
 from build.compile_all import BuildError
 from build.compiler import Compiler
 from build.link import CSRC, check_library, header_functions, link
+from build.package import header_constant
 
 
 def generated():
@@ -152,4 +153,4 @@ def test_the_library_for_aarch64_runs(arm, tmp_path):
     subprocess.run(line, cwd=tmp_path, check=True)
     command = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", str(tmp_path / "main")]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert said.startswith("0.1.0\n3 NVIDIA driver library not found: libcuda.so.1")
+    assert said.startswith(f"{header_constant('LIBGEMM_VERSION')}\n3 NVIDIA driver library not found: libcuda.so.1")

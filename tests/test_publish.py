@@ -11,8 +11,10 @@ from pathlib import Path
 import build_work
 import pytest
 from build_work import SECONDS, change, checkout, command, contents, environment, process
+from sample import ROOT
 
-from build.publish import NotPutBackError, publish, sweep
+import build.candidates
+from build.publish import NotPutBackError, files_in, publish, sweep
 
 
 def full_disk(monkeypatch, where, name: str, nth: int) -> None:
@@ -105,7 +107,7 @@ def root(built, tmp_path):
 def test_a_build_says_what_it_made_and_a_second_one_that_nothing_changed(built, root):
     lines = built[1].splitlines()
     assert re.fullmatch(r"dist/lib/libgemm\.so built: \d+ variants for sm 80, \d+\.\d MB, build [0-9a-f]{16}", lines[0])
-    assert re.fullmatch(r"dist/libgemm-0\.1\.0\+g[0-9a-f]{8}\.sm80-py3-none-\w+\.whl: \d+\.\d MB", lines[1])
+    assert re.fullmatch(r"dist/libgemm-[\d.]+\+g[0-9a-f]{8}\.sm80-py3-none-\w+\.whl: \d+\.\d MB", lines[1])
     before = contents(root)
     assert process(root).stdout.splitlines() == [lines[0].replace("built", "unchanged"), lines[1]]
     assert contents(root) == before
@@ -213,3 +215,19 @@ def test_the_lock_of_a_killed_build_does_not_hold_up_the_next(root):
     killed.communicate()
     done = process(root)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_candidates_are_published_as_a_whole_package(root, monkeypatch, capsys):
+    monkeypatch.setattr(build.candidates, "compile_all", build_work.made_up)
+    package = root / ".cache" / "candidates" / "libgemm"
+    package.mkdir(parents=True)
+    (package / "of_another_build.py").write_text("")
+    before = contents(root)
+    build.candidates.build(root)
+    assert re.search(rf"{package}: \d+ candidates, build [0-9a-f]{{16}}$", capsys.readouterr().out.strip())
+    names = {str(path.relative_to(package)) for path in files_in(package)}
+    sources = {str(path.relative_to(ROOT / "runtime" / "libgemm")) for path in (ROOT / "runtime/libgemm").glob("*.py")}
+    built = {"_ffi.py", "_lib/libgemm.so", "_lib/libgemm.h", "_lib/platform.json"}
+    assert names == sources | built
+    after = {name: data for name, data in contents(root).items() if "/candidates/" not in name}
+    assert after == {name: data for name, data in before.items() if "/candidates/" not in name}

@@ -52,7 +52,6 @@ def test_the_library_in_dist_is_within_its_limits(dist):
 def test_auditwheel_says_manylinux_2_17(wheel):
     done = subprocess.run([BIN / "auditwheel", "show", wheel], capture_output=True, text=True)
     assert '"manylinux_2_17_' in done.stdout, done.stdout + done.stderr
-    assert wheel.name.startswith("libgemm-0.1.0+g")
     assert "-py3-none-manylinux_2_17_" in wheel.name
 
 

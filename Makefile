@@ -1,11 +1,15 @@
-# build, test, gpu-test, bench, report, candidates, tune: one line each; the recipes are in Python.
+# build, install, test, gpu-test, bench, report, candidates, tune: one line each; the recipes are in Python.
 PYTHON ?= python3
+PREFIX ?= /usr/local
 export TARGETS MIN_DRIVER JOBS
 
-.PHONY: build test gpu-test bench report candidates tune clean
+.PHONY: build install test gpu-test bench report candidates tune clean
 
 build:
 	@$(PYTHON) build/bootstrap.py build && .venv/bin/python -m build
+
+install:
+	@$(PYTHON) -m build.install "$(PREFIX)" "$(DESTDIR)"
 
 test:
 	@$(PYTHON) build/bootstrap.py test && .venv/bin/python -m build && .venv/bin/python -m pytest -n auto --dist loadfile

@@ -1,8 +1,9 @@
-# build, test, gpu-test, bench, report, candidates, tune, lock: one line each; the recipes are in Python.
+# build, install, test, gpu-test, bench, report, candidates, tune, lock: one line each; the recipes are in Python.
 PYTHON ?= python3
+PREFIX ?= /usr/local
 export TARGETS MIN_DRIVER JOBS
 
-.PHONY: build test gpu-test bench report candidates tune lock clean
+.PHONY: build install test gpu-test bench report candidates tune lock clean
 
 # Runs a command and says how long it took; the exit status is the command's.
 timed = started=$$(date +%s); ($(1)); status=$$?; took=$$(($$(date +%s) - started)); \
@@ -10,6 +11,9 @@ timed = started=$$(date +%s); ($(1)); status=$$?; took=$$(($$(date +%s) - starte
 
 build:
 	@$(call timed,$(PYTHON) build/bootstrap.py build && .venv/bin/python -m build)
+
+install:
+	@$(PYTHON) -m build.install "$(PREFIX)" "$(DESTDIR)"
 
 test:
 	@$(call timed,$(PYTHON) build/bootstrap.py test && .venv/bin/python -m build \
@@ -32,7 +36,7 @@ tune:
 		&& $(PYTHON) -m build.fit
 
 lock:
-	@$(PYTHON) -m build.lock
+	@$(PYTHON) -m build.pin
 
 clean:
 	rm -rf .cache dist runtime/libgemm/_lib runtime/libgemm/_ffi.py

@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def missing_prerequisites() -> list[str]:
         missing.append(f"a Python from {oldest} to {newest}; this is {found}: make PYTHON=python3.12")
     if not importlib.util.find_spec("venv") or not importlib.util.find_spec("ensurepip"):
         missing.append("Python's venv module: install python3-venv (Debian, Ubuntu) or python3-pip (Fedora)")
-    if not shutil.which(os.environ.get("CC", "cc")):
+    if not shutil.which(shlex.split(os.environ.get("CC") or "cc")[0]):
         missing.append("a C compiler: install gcc (Debian, Ubuntu, Fedora), or set CC")
     return missing
 

@@ -1,31 +1,32 @@
-"""`make lock`: writes the requirements.lock files from pyproject.toml. Needs uv and a network; run by hand only.
+"""One build at a time in a folder: a lock file that says who holds it. The system drops it when its holder ends."""
 
-Each file is whole: what one `make` needs, for every Python that pyproject.toml allows, on x86-64 and aarch64. Versions
-already there are kept; to move one, delete its lines, or the file.
-"""
-
-import subprocess
+import contextlib
+import fcntl
+import os
 import sys
-
-from build.bootstrap import LOCKS, ROOT
-
-EXTRAS = {"build": (), "test": ("--extra", "test"), "report": ("--extra", "bench")}
-COMMAND = ("uv", "pip", "compile", "--quiet", "--universal", "--generate-hashes", "--no-config",
-           "--default-index", "https://pypi.org/simple", "--custom-compile-command", "make lock")  # fmt: skip
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
 
 
-def main() -> int:
-    for extra, lock in LOCKS.items():
-        agree = () if extra == "build" else ("-c", LOCKS["build"].relative_to(ROOT))
-        command = [*COMMAND, *EXTRAS[extra], *agree, "-o", lock.relative_to(ROOT), "pyproject.toml"]
-        if subprocess.run(command, cwd=ROOT, check=False).returncode:
-            print(f"{lock.relative_to(ROOT)} was not written: {' '.join(map(str, command))} failed", file=sys.stderr)
-            return 1
-    return 0
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except FileNotFoundError:
-        sys.exit("no uv here: pip install uv")
+@contextlib.contextmanager
+def only_build(path: Path) -> Iterator[None]:
+    """Wait for the build that holds the lock at `path`, if there is one, then hold it. Ctrl-C ends the wait."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            print(f"waiting for the build that holds {path}: {holder}", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        # The file stays: were it removed, one who waits for it and one who makes a new one would both hold a lock.
+        file.truncate(0)
+        since = datetime.now().astimezone().isoformat(" ", "seconds")
+        file.write(f"process {os.getpid()} ({' '.join(sys.orig_argv)}), since {since}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)

@@ -48,11 +48,9 @@ def test_the_header_compiles(tmp_path, compiler, standard, beside):
 
 
 def test_a_c_program_needs_only_the_header_and_the_library(tmp_path):
-    shutil.copy(DIST / "libgemm.h", tmp_path)
-    complaints = compile_text("gcc", tmp_path, PROGRAM, "-std=c99", f"-I{tmp_path}", f"-L{DIST}", "-lgemm", "-omain")
-    assert complaints == ""
-    (tmp_path / "libgemm.so.1").symlink_to(DIST / "libgemm.so")
-    done = run(tmp_path / "main", driver=False, LD_LIBRARY_PATH=tmp_path)
+    where = (f"-I{DIST}/include", f"-L{DIST}/lib", "-lgemm")
+    assert compile_text("gcc", tmp_path, PROGRAM, "-std=c99", *where, "-omain") == ""
+    done = run(tmp_path / "main", driver=False, LD_LIBRARY_PATH=DIST / "lib")
     assert (done.returncode, done.stdout.strip()) == (0, text(lib.libgemm_version()))
 
 
@@ -101,12 +99,12 @@ def test_every_driver_function_has_the_name_that_cuda_h_gives_it(tmp_path):
 
 
 def test_the_library_exports_the_header_and_nothing_else():
-    with (DIST / "libgemm.so").open("rb") as file:
+    with (DIST / "lib" / "libgemm.so").open("rb") as file:
         assert exported_symbols(ELFFile(file)) == header_functions()
 
 
 def test_the_copies_of_the_header_are_the_header():
-    for copy in (DIST / "libgemm.h", ROOT / "runtime" / "libgemm" / "_lib" / "libgemm.h"):
+    for copy in (DIST / "include" / "libgemm.h", ROOT / "runtime" / "libgemm" / "_lib" / "libgemm.h"):
         assert copy.read_bytes() == (CSRC / "libgemm.h").read_bytes()
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-C_SOURCES = sorted(p for f in ("aot/csrc", "bench", "tests") for s in ("*.c", "*.h") for p in (ROOT / f).rglob(s))
+C_FOLDERS = ("aot/csrc", "bench", "examples", "tests")
+C_SOURCES = sorted(p for f in C_FOLDERS for s in ("*.c", "*.h", "*.cpp") for p in (ROOT / f).rglob(s))
 
 
 def run(*command: str) -> str:

@@ -92,12 +92,13 @@ def strangers(dist: Path) -> list[Path]:
 
 def build(root: Path = ROOT) -> None:
     plan, compiler = make_plan(), Compiler.of_environment()
+    tools = compiler.identity()  # now, so that a bad CC is told before minutes of compiling
     with workplace(root) as scratch:
         table = variants(plan.targets)
         artifacts = compile_all(table, Cache(root / ".cache" / "artifacts", plan.min_driver), plan.limits)
         rows = in_table_order(list(zip(table, artifacts, strict=True)))
         manifest = make_manifest(rows, header_constant("LIBGEMM_VERSION"), toolchain())
-        stamp, key = root / STAMP, inputs(manifest["build_id"], compiler, root)
+        stamp, key = root / STAMP, inputs(manifest["build_id"], tools, root)
         if up_to_date(stamp, key, root):
             write_manifest(manifest, scratch)  # the commit may have moved
             publish({root / "dist" / "manifest.json": scratch / "manifest.json"})
@@ -110,10 +111,10 @@ def build(root: Path = ROOT) -> None:
             gone = [path for path in strangers(root / "dist") if path not in places]
             publish({**places, stamp: scratch / "stamp"}, gone)  # the stamp last: it says that all the others stand
             state = "built"
-    (wheel,) = (root / "dist").glob("libgemm-*.whl")
     print(f"dist/{LINK} {state}: {len(rows)} variants for sm {', '.join(map(str, plan.targets))}, "
-          f"{megabytes(root / 'dist' / LINK)}, build {manifest['build_id'][:16]}\n"
-          f"dist/{wheel.name}: {megabytes(wheel)}")  # fmt: skip
+          f"{megabytes(root / 'dist' / LINK)}, build {manifest['build_id'][:16]}")  # fmt: skip
+    for wheel in (root / "dist").glob("libgemm-*.whl"):
+        print(f"dist/{wheel.name}: {megabytes(wheel)}")
 
 
 def megabytes(path: Path) -> str:

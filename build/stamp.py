@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from build.cache import digest
-from build.compiler import Compiler
 from build.package import BUILT
 from build.publish import files_in
 
@@ -22,11 +21,11 @@ def is_source(path: Path) -> bool:
     return not any(part in ("__pycache__", *BUILT) or part.startswith(".") for part in path.parts)
 
 
-def inputs(build_id: str, compiler: Compiler, root: Path) -> str:
-    """Digest of everything that decides dist/: kernels and dispatch data by their build id, our sources, the tools."""
+def inputs(build_id: str, compiler: list, root: Path) -> str:
+    """Digest of all that decides dist/: kernels and their dispatch by build id, our sources, Compiler.identity()."""
     files = [p for name in SOURCES for p in files_in(root / name) if is_source(p.relative_to(root))]
     versions = [importlib.metadata.version(name) for name in PACKAGES]
-    tools = json.dumps([sys.version, versions, compiler.identity()])
+    tools = json.dumps([sys.version, versions, compiler])
     return digest(build_id, tools, *(part for p in files for part in (str(p.relative_to(root)), p.read_bytes())))
 
 

@@ -135,6 +135,14 @@ def test_a_bad_option_names_what_was_given_and_what_is_allowed(monkeypatch, caps
     assert words in capsys.readouterr().err
 
 
+def test_a_bad_compiler_is_told_before_anything_is_compiled(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CC", "no-such-cc")
+    monkeypatch.setattr(sys, "argv", ["build"])
+    assert build_main.main(lambda: build_main.build(tmp_path)) == 1
+    assert capsys.readouterr().err.startswith("build failed: no C compiler 'no-such-cc': install gcc")
+    assert not any(tmp_path.iterdir())
+
+
 def test_options_meant_for_pypas_build_are_refused_with_the_right_command(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["build", "--wheel"])
     assert build_main.main() == 2

@@ -4,11 +4,14 @@ import itertools
 
 import libgemm
 import pytest
+from built import needs
 from calls import Call, at, last_error, last_launch, ok, refused, values
 from libgemm._library import text
 from libgemm.inspect import info, variants
 from stand_in import in_stand_in
 from test_capi_fast import maps
+
+pytestmark = needs(90)  # these rows are Hopper's
 
 M, N, K, LD, BATCH = 96, 80, 64, 128, 3
 NONE = 3  # LIBGEMM_RAGGED_NONE

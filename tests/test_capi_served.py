@@ -1,23 +1,18 @@
 """GPUs that the library has no kernels of their own for: which others serve them, and what is said."""
 
 import pytest
+from built import BUILT, needs
 from calls import Call, allocate, launches, log, ok, refused
 from libgemm._library import ffi, lib, text
-from libgemm.inspect import info, variants
+from libgemm.inspect import variants
 from stand_in import in_stand_in
 
-BUILT = sorted(info()["targets"])
+from kernels.spec import TARGETS
 
 
-def needs(*targets: int) -> None:
-    missing = [target for target in targets if target not in BUILT]
-    if missing:
-        pytest.skip(f"this library has no kernels for {missing}")
-
-
+@needs(100, 120)
 @in_stand_in(SM="103,121")
 def test_family_specific_code_serves_a_later_minor_revision():
-    needs(100, 120)
     for gpu, (of, on) in enumerate((("10.0", "10.3"), ("12.0", "12.1"))):
         call = Call("gemm", gpu=gpu)
         ok(call.run())
@@ -30,17 +25,17 @@ def test_family_specific_code_serves_a_later_minor_revision():
     assert [launch["device"] for launch in launches()] == [0, 0, 1, 1]
 
 
+@needs(80, 86)
 @in_stand_in(SM="88")
 def test_plain_code_serves_a_later_minor_revision_and_the_nearest_is_taken():
-    needs(80, 86)
     ok(Call("gemm").run())
     assert [load["sm"] for load in log("cuLibraryLoadData")] == [86]
 
 
+@needs(80)
 @in_stand_in(SM="82")
 def test_rows_that_need_more_shared_memory_than_the_gpu_has_are_left_out():
     """A block has 163 KiB on 8.0; the stand-in's 8.2 has 48."""
-    needs(80)
     size = {"m": 4096, "n": 4096, "k": 4096, "lda": 4096, "ldb": 4096, "ldd": 4096}
     place = {x: allocate(1 << 20) for x in "abd"}
     ok(Call("gemm", **size, **place).run())
@@ -53,20 +48,28 @@ def test_rows_that_need_more_shared_memory_than_the_gpu_has_are_left_out():
 
 
 # compute capability -> what the refusal tells to build, None for nothing
-REFUSED = {75: None, 70: None, 87: 87, 91: None, 101: None, 110: 110, 111: None, 130: None}
+REFUSED = {75: None, 70: None, 87: 87, 91: None, 110: 110, 111: None, 130: None}
 
 
 @pytest.mark.parametrize("number", REFUSED)
 @in_stand_in()
 def test_the_hint_names_what_the_build_takes(number):
     """No code runs from or to integrated GPUs (8.7, 11.0), nor Hopper's anywhere but on 9.0."""
-    if number == 101:
-        needs(100)
-        ok(Call("gemm").explain(101)[0])
-        return
     status, _ = Call("gemm").explain(number)
     hint = f"TARGETS={REFUSED[number]}" if REFUSED[number] else "no version of libgemm builds them yet"
     refused(status, "UNSUPPORTED_DEVICE", f"target = {number}", hint)
+
+
+@pytest.mark.parametrize("number", [83, 88, 89, 101, 103, 121])
+@in_stand_in()
+def test_a_revision_that_nothing_here_serves_is_told_what_would(number):
+    lower = [target for target in BUILT if target // 10 == number // 10 and target <= number]
+    status, choice = Call("gemm").explain(number)
+    if lower:
+        ok(status)
+        assert (f"code of {max(lower) // 10}.{max(lower) % 10}" in text(choice.reason)) == (number not in BUILT)
+    else:
+        refused(status, "UNSUPPORTED_DEVICE", f"target = {number}", "build with TARGETS=")
 
 
 def test_targets_say_whether_later_revisions_run_their_code():
@@ -74,5 +77,7 @@ def test_targets_say_whether_later_revisions_run_their_code():
         found = ffi.new("libgemm_target_info *", {"size": ffi.sizeof("libgemm_target_info")})
         ok(lib.libgemm_target_get(i, found))
         assert found.portable == (found.target != 90)
-    for v in (v for v in variants() if v.target in (80, 90, 100)):
-        assert v.architecture == {80: "sm_80", 90: "sm_90a", 100: "sm_100f"}[v.target]
+    for i in range(lib.libgemm_variant_count()):
+        found = ffi.new("libgemm_variant_info *", {"size": ffi.sizeof("libgemm_variant_info")})
+        ok(lib.libgemm_variant_get(i, found))
+        assert text(found.architecture) == f"sm_{found.target}" + TARGETS[found.target].suffix

@@ -73,6 +73,32 @@ def test_an_example_builds_by_its_command_and_runs(folder, manifest, name, comma
     assert copied == [256 * 192 * 4]
 
 
+HOST_GEMM = """
+#include <libgemm.h>
+libgemm_status libgemm_gemm(const libgemm_gemm_args *p) {
+  const float *a = p->a, *b = p->b;
+  for (int64_t i = 0; i < p->m; i++)
+    for (int64_t j = 0; j < p->n; j++) {
+      float *d = (float *)p->d + i * p->ldd + j;
+      *d = 0;
+      for (int64_t k = 0; k < p->k; k++) *d += a[i * p->lda + k] * b[k * p->ldb + j];
+    }
+  return LIBGEMM_OK;
+}
+"""
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_an_example_accepts_the_right_numbers(folder, manifest, name):
+    """The stand-in's memory is the host's, so a loop in libgemm's place can write there what a GPU would."""
+    shell(commands(name)[0], folder)
+    (folder / "host.c").write_text(HOST_GEMM)
+    shell("cc -shared -fPIC host.c -I dist/include -o host.so", folder)
+    words = {"LD_PRELOAD": folder / "host.so", "FAKECUDA_SM": min(map(int, manifest["targets"]))}
+    done = run(folder / PROGRAM.get(name, "gemm"), folder=folder, **words)
+    assert (done.stdout, done.stderr, done.returncode) == ("every number is right\n", "", 0)
+
+
 def test_cmake_builds_the_c_plus_plus_example_too(folder):
     shell(commands("CMakeLists.txt")[0], folder)
     assert run(folder / "gemm-build" / "gemm_cpp", driver=False).stdout.startswith("LIBGEMM_NO_DRIVER: ")

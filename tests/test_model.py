@@ -6,12 +6,15 @@ import random
 
 import libgemm
 import pytest
+from built import needs
 from libgemm._library import ffi, lib, text
 from libgemm.inspect import variants
 
 from kernels.model import Model, Work, features, rough, stride_class, tuned
 from kernels.spec import LAYOUTS, TARGETS
 from kernels.variants import variants as table
+
+pytestmark = needs(90)  # these rows are Hopper's
 
 TYPES = {"f16": (1, 2), "bf16": (2, 2), "f32": (3, 4)}  # value of the C enum, bytes
 ROWS = {row.name: row for row in table((90,)) if row.problem.op == "gemm"}

@@ -4,6 +4,7 @@ import threading
 
 import libgemm
 import pytest
+from built import TARGET, needs
 from calls import at, fail, last_launch, launches, log, new_stream, values
 from libgemm import dense
 from stand_in import in_stand_in
@@ -131,6 +132,7 @@ def test_the_current_stream_is_asked_on_each_call():
         del torch._C._cuda_getCurrentRawStream
 
 
+@needs(90)
 @in_stand_in()
 def test_each_call_has_a_workspace_of_its_own_that_outlives_it():
     install()
@@ -218,7 +220,7 @@ def test_a_number_that_can_change_in_place_is_read_on_each_call():
 @in_stand_in()
 def test_threads_share_no_struct():
     install()
-    plain = [v for v in libgemm.variants() if (v.target, v.op, v.a_type, v.d_type) == (90, "gemm", "f16", "f16")]
+    plain = [v for v in libgemm.variants() if (v.target, v.op, v.a_type, v.d_type) == (TARGET, "gemm", "f16", "f16")]
     pinned = {"variant": next(v.name for v in plain if v.align16 and not v.single and not v.trans_a and not v.trans_b)}
     libgemm.gemm(**operands(**pinned))
     places, barrier = range(4, 12), threading.Barrier(8)

@@ -66,7 +66,7 @@ def root(tmp_path, monkeypatch):
 
 
 def key(root, build_id: str = "0") -> str:
-    return inputs(build_id, Compiler.of_environment(), root)
+    return inputs(build_id, Compiler.of_environment().identity(), root)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -157,6 +157,8 @@ def roofline(figure, report: dict) -> None:
         axes.set_title(f"{name}\nbeside {peer}{' (cuBLAS)' * (peer in CUBLAS)}")
         axes.set(xscale="log", yscale="log", xlim=ends)
         axes.grid(linewidth=0.3, color="#cccccc")
+        axes.xaxis.set_major_formatter("{x:g}")  # powers would be set in small type
+        axes.yaxis.set_major_formatter("{x:g}")
     for axes in panels[len(named) :]:
         axes.set_axis_off()
     for axes in panels[max(len(named) - across, 0) :]:

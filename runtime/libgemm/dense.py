@@ -93,7 +93,7 @@ def gemm(
                 places |= at_c
             key = (
                 a.dtype, a.shape, a.is_contiguous() or a.stride(), b.dtype, b.shape, b.stride(), a.get_device(),
-                places & 15, alpha, beta, activation, precision, out_dtype, variant,
+                places & 15 if at_a and at_b and at_d else -1, alpha, beta, activation, precision, out_dtype, variant,
                 out is None or (out.dtype, out.shape, out.is_contiguous() or out.stride()),
                 bias is None or (bias.dtype, bias.shape, bias.stride(), (at_bias := bias.data_ptr()) == 0),
                 c is None or (c.dtype, c.shape, c.stride()), batch_invariant,

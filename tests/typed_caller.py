@@ -1,4 +1,4 @@
-"""A small caller with types of its own, which mypy --strict reads (tests/test_style.py). Runs nothing; holds no test."""
+"""A small caller with types of its own, for mypy --strict to read (tests/test_style.py). Nobody runs it; no test."""
 
 from typing import Protocol
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from calls import allocate, launches
 from libgemm._tensor import packed_strides
 
-DTYPES = ("float16", "bfloat16", "float32", "int32", "int64", "uint8")
+SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "int32": 4, "int64": 8, "uint8": 1}
 
 
 class Dtype:
@@ -34,6 +34,18 @@ class Tensor:
     @property
     def device(self) -> str:
         return f"cuda:{self.index}" if self.is_cuda else "cpu"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+
+    def __getitem__(self, place: int) -> "Tensor":
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        pointer = self.pointer + place * self.strides[0] * SIZES[self.dtype.name]
+        return Tensor(pointer, self.shape[1:], self.dtype.name, self.strides[1:], self.index, self.is_cuda)
 
     def data_ptr(self) -> int:
         return self.pointer
@@ -128,7 +140,7 @@ torch = SimpleNamespace(
         ExternalStream=external_stream,
         stream=as_current,
     ),
-    **{name: Dtype(name) for name in DTYPES},
+    **{name: Dtype(name) for name in SIZES},
 )
 
 

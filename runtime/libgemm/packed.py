@@ -147,7 +147,7 @@ def grouped_mm(
     out    row-major to write to; may be c. out_dtype: a's dtype (default) or float32.
     tail   what becomes of rows or columns of out past the last end: "leave" them as they were, or "zero".
     activation, precision, variant, stream as in gemm().
-    Returns out, or a new array of a's framework. Raises Error.
+    Returns out, or a new array of a's framework. Raises Error. Order, memory and autograd are as in gemm().
     """
     made: T = packed(
         a, b, Ends(offs, "offs", False), c, alpha, beta, bias, activation, precision, out, out_dtype, tail, variant,

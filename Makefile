@@ -1,14 +1,17 @@
-# build, test, gpu-test, bench, report, candidates, tune: one line each; the recipes are in Python.
+# build, test, fuzz, gpu-test, bench, report, candidates, tune: one line each; the recipes are in Python.
 PYTHON ?= python3
 export TARGETS MIN_DRIVER JOBS
 
-.PHONY: build test gpu-test bench report candidates tune clean
+.PHONY: build test fuzz gpu-test bench report candidates tune clean
 
 build:
 	@$(PYTHON) build/bootstrap.py build && .venv/bin/python -m build
 
 test:
 	@$(PYTHON) build/bootstrap.py test && .venv/bin/python -m build && .venv/bin/python -m pytest -n auto --dist loadfile
+
+fuzz:
+	@$(PYTHON) build/bootstrap.py test && .venv/bin/python tests/fuzz/run.py $(or $(SECONDS),60)
 
 gpu-test:
 	@$(PYTHON) tests/gpu/run.py

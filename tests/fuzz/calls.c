@@ -57,6 +57,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       try_pointers(&in);
     else
       try_queries(&in);
-    }
+  }
   return 0;
 }

@@ -13,9 +13,9 @@
 // A finding ends the process: with the sentence, what was being called, and libgemm's last words.
 _Noreturn void finding(int line, const char *file, const char *broken, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-#define REQUIRE(condition, ...)                                                \
-  do {                                                                         \
-    if (!(condition)) finding(__LINE__, __FILE__, #condition, "" __VA_ARGS__); \
+#define REQUIRE(condition, ...)                                                 \
+  do {                                                                          \
+    if (!(condition)) finding(__LINE__, __FILE__, #condition, " " __VA_ARGS__); \
   } while (0)
 
 // ---- Input bytes: the past of the end is zeros, and zero is always the ordinary choice ----

@@ -1,13 +1,11 @@
-"""The table that the fuzz targets call: real rows and parameters, made-up machine code. Compiles nothing, holds no test.
+"""The table that the fuzz targets call: real rows and parameters, made-up machine code. Compiles nothing.
 
-Rows are all that Hopper has for two of the three input types, and a few for sm_80; kernels never run, so a cubin here is
-the smallest file that the stand-in driver reads a parameter table from.
+Rows are all that Hopper has for two of the three input types, and a few for sm_80. Kernels never run, so a cubin here
+is a small file that the stand-in driver can read a parameter table from. Not for pytest.
 """
 
 import dataclasses
 import struct
-
-from sample import sample_artifact
 
 from aot.artifact import Artifact, Box
 from aot.manifest import make_manifest
@@ -17,6 +15,7 @@ from aot.render import in_table_order, render
 from kernels.arguments import ARGUMENTS
 from kernels.spec import DTYPES, Variant
 from kernels.variants import variants
+from tests.sample import sample_artifact
 
 SWIZZLE_BYTES = 128  # a copy's contiguous extent, where it has that much
 SWIZZLES = {128: 3, 64: 2, 32: 1}  # bytes -> CUtensorMapSwizzle

@@ -1,6 +1,6 @@
 // threads.c: a program for the thread sanitizer: many threads mix all calls, on several GPUs, from their first use on.
-// Usage: threads SEED SECONDS. Prints the number of calls. Starts anew, in a child, every few hundred calls, so that first
-// uses meet again and again.
+// Usage: threads SEED SECONDS. Prints the number of calls. Starts anew, in a child, every few hundred calls, so that
+// first uses meet again and again.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +68,8 @@ static void call_packed(uint64_t *state, int gpu) {
 
 static void call_pointers(uint64_t *state, int gpu) {
   int64_t n = 8 * (1 + next(state) % 100), size[GROUPS] = {n, 64, 0, 8}, ld[GROUPS] = {n + 64, n + 64, n + 64, n + 64};
-  void *p[GROUPS] = {at(gpu, 0), at(gpu, 1), at(gpu, 0), at(gpu, 1)}, *d[GROUPS] = {at(gpu, 3), at(gpu, 3), NULL, at(gpu, 5)};
+  void *p[GROUPS] = {at(gpu, 0), at(gpu, 1), at(gpu, 0), at(gpu, 1)},
+       *d[GROUPS] = {at(gpu, 3), at(gpu, 3), NULL, at(gpu, 5)};
   libgemm_grouped_gemm_args a;
   libgemm_grouped_gemm_args_init(&a, sizeof a);
   a.groups = GROUPS, a.host_tables = 1;

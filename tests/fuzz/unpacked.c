@@ -9,12 +9,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define REQUIRE(condition)                                                     \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
+#define REQUIRE(condition)                                                       \
+  do {                                                                           \
+    if (!(condition)) {                                                          \
       fprintf(stderr, "finding at %s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      abort();                                                                 \
-    }                                                                          \
+      abort();                                                                   \
+    }                                                                            \
   } while (0)
 
 static void *exactly(size_t size) {
@@ -86,7 +86,9 @@ static void try_damage(const uint8_t *data, size_t size) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   enum { HEAD = 3 }; /* the way, and two bytes */
   if (size < HEAD) return 0;
-  if (data[0] % 4 == 3) try_damage(data + 1, size - 1);
-  else try_block(data + HEAD, size - HEAD, (size_t)(data[1] | data[2] << 8) * (data[0] % 4 == 2 ? 16 : 1));
+  if (data[0] % 4 == 3)
+    try_damage(data + 1, size - 1);
+  else
+    try_block(data + HEAD, size - HEAD, (size_t)(data[1] | data[2] << 8) * (data[0] % 4 == 2 ? 16 : 1));
   return 0;
 }

@@ -107,7 +107,7 @@ static int gpu_before;
 _Noreturn void finding(int line, const char *file, const char *broken, const char *format, ...) {
   va_list words;
   va_start(words, format);
-  fprintf(stderr, "finding at %s:%d: %s: ", file, line, broken);
+  fprintf(stderr, "finding at %s:%d: %s:", file, line, broken);
   vfprintf(stderr, format, words);
   fprintf(stderr, "\n  in %s, %s call%s; libgemm's last sentence: %s\n", now.what ? now.what : "the start",
           now.legal ? "a legal" : "some", now.bogus ? " with a failing driver" : "", libgemm_last_error());

@@ -259,6 +259,16 @@ static void check_enough(struct bytes *in, const libgemm_gemm_args *a, uint64_t 
   now.legal = legal;
 }
 
+// Just what the library asks for, up to the end of the memory.
+static void give_asked(libgemm_gemm_args *a, int gpu) {
+  uint64_t bytes = 0;
+  a->size = sizeof *a;
+  libgemm_gemm_workspace(a, &bytes);
+  if (bytes > (PLACES - 8) * PLACE) return;
+  a->workspace = bytes ? (void *)(uintptr_t)(place_of(gpu, PLACES) - (bytes + 15) / 16 * 16) : NULL;
+  a->workspace_bytes = bytes;
+}
+
 void try_dense(struct bytes *in, libgemm_gemm_args *last) {
   libgemm_gemm_args a = *last;
   uint64_t bytes = 0;
@@ -268,6 +278,7 @@ void try_dense(struct bytes *in, libgemm_gemm_args *last) {
   if (way < 13 || !last->size) gpu = legal_args(in, &a);
   if (way >= 8 && way < 15) /* from 13 on the last call's, changed */
     for (unsigned changes = 1 + pick(in, 3); changes; changes--) make_hostile(in, &a, gpu);
+  if (rarely(in, 4)) give_asked(&a, gpu);
   a.stream = some_stream(in, gpu, &now.bogus);
   a.variant = rarely(in, 8) ? some_name(in) : NULL;
   if (way == 15) make_random(in, &a);

@@ -70,6 +70,15 @@ static void give_workspace(struct bytes *in, libgemm_grouped_gemm_args *a, int g
   a->workspace_bytes = bytes;
 }
 
+// Just what the library asks for, up to the end of the memory.
+static void give_asked(libgemm_grouped_gemm_args *a, int gpu) {
+  uint64_t bytes = 0;
+  libgemm_grouped_gemm_workspace(a, &bytes);
+  if (bytes > 8 * PLACE) return;
+  a->workspace = bytes ? (void *)(uintptr_t)(place_of(gpu, PLACES) - (bytes + 15) / 16 * 16) : NULL;
+  a->workspace_bytes = bytes;
+}
+
 static bool has_room(const libgemm_grouped_gemm_args *a) {
   return a->host_tables == 0 || (a->workspace && a->workspace_bytes >= (uint64_t)a->groups * 96);
 }
@@ -190,6 +199,7 @@ void try_pointers(struct bytes *in) {
   if (a.beta == 0 && pick(in, 2)) a.c = NULL, a.ldc = NULL;
   if (pick(in, 4) < 3) a.bias = NULL;
   if (a.host_tables != 1) put_on_device(&a, gpu);
+  if (rarely(in, 4)) give_asked(&a, gpu);
   if (way == 14) spoil_table(in, &a, gpu);
   a.stream = some_stream(in, gpu, &now.bogus);
   a.variant = rarely(in, 8) ? some_name(in) : NULL;

@@ -21,6 +21,7 @@ MOST_BYTES = 400  # of one input that libFuzzer makes
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer"]
 MEMORY = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 THREAD = ["-fsanitize=thread"]
+ENGINE = ["-fsanitize=fuzzer"]
 # The stand-in has one lock, by which threads would seem to wait for one another: the sanitizer is told not to look.
 UNSEEN = "called_from_lib:libcuda.so.1\n"
 
@@ -45,7 +46,7 @@ class Outcome:
 def compiles(compiler: str, *flags: str) -> bool:
     """Whether a compiler is there and can link a program with these flags."""
     program = "#include <stdint.h>\nint LLVMFuzzerTestOneInput(const uint8_t *d, unsigned long n) { return !d && n; }\n"
-    main = "" if "-fsanitize=fuzzer" in flags else "int main(void) { return 0; }\n"
+    main = "" if set(ENGINE) <= set(flags) else "int main(void) { return 0; }\n"
     command = [compiler, *flags, "-x", "c", "-", "-o", "/dev/null"]
     return (
         bool(shutil.which(compiler))
@@ -55,7 +56,7 @@ def compiles(compiler: str, *flags: str) -> bool:
 
 @functools.cache
 def has_libfuzzer() -> bool:
-    return compiles("clang", *MEMORY, "-fsanitize=fuzzer")
+    return compiles("clang", *MEMORY, *ENGINE)
 
 
 def compile_c(compiler: str, flags: list[str], sources: Path, output: Path, *files) -> None:
@@ -90,8 +91,11 @@ def build_driver(compiler: str, flags: list[str], sources: Path, folder: Path) -
 
 def build(name: str, sources: Path, folder: Path, libfuzzer: bool) -> Path:
     """One target's program, beside the stand-in driver under the same sanitizers."""
-    compiler, engine = ("clang", ["-fsanitize=fuzzer"]) if libfuzzer else ("cc", [])
+    compiler, engine = ("clang", list(ENGINE)) if libfuzzer else ("cc", [])
     driver = build_driver(compiler, MEMORY, sources, folder)
+    if libfuzzer:  # what the target itself does is nothing to search for
+        (folder / "unsearched").write_text(f"src:{FUZZ}/*\n")
+        engine.append(f"-fsanitize-coverage-ignorelist={folder / 'unsearched'}")
     own = [FUZZ / file for file in (*FILES[name], *(() if libfuzzer else ("standalone.c",)))]
     if name == "calls":
         own.append(sources / "signatures.c")
@@ -156,7 +160,7 @@ def fuzz(program: Path, seed: int, seconds: int, libfuzzer: bool) -> Outcome:
         return run([program, CORPUS / f"{name}.bin", seed, seconds], seconds, folder, r"(\d+) inputs")
     spread(read_corpus(name), folder / "corpus")
     (folder / "found").mkdir()
-    options = [f"-seed={seed}", f"-max_total_time={max(seconds, 1)}", f"-max_len={MOST_BYTES}", "-print_final_stats=1"]
+    options = [f"-seed={seed}", f"-max_total_time={max(seconds, 1)}", f"-max_len={MOST_BYTES}", "-entropic=0"]
     return run([program, *options, "found", "corpus"], seconds, folder, r"Done (\d+) runs")
 
 

@@ -122,7 +122,6 @@ def test_a_reader_that_stops_reading_is_no_error_of_ours():
     assert done.stdout.split()[0] == libgemm.variants()[0].name and done.stderr == ""
 
 
-@needs(90)
 def test_the_help_of_explain_has_examples_that_run():
     text = command("explain", "--help").stdout
     examples = re.findall(r"^  python -m libgemm (explain .+)$", text, re.M)

@@ -38,7 +38,8 @@ def show_info(options: argparse.Namespace) -> int:
     facts, machine = libgemm.info(), here()
     lines = [f"libgemm {facts['version']}, ABI {facts['abi']}, build {facts['build_id']}"]
     for target, t in facts["targets"].items():
-        lines.append(f"  sm_{target}: {t['variants']} variants, NVIDIA driver {t['min_driver']} or newer")
+        later = f", also for later {target // 10}.x" if t["portable"] else ""
+        lines.append(f"  sm_{target}: {t['variants']} variants, NVIDIA driver {t['min_driver']} or newer{later}")
     served = f"driver and GPU are served by the kernels for sm_{machine['target']}"
     lines.append(f"here: {served if machine['served'] else machine['error']}")
     show(options, {**facts, "here": machine}, lines)

@@ -39,6 +39,7 @@ class Variant:
     linear: bool  # takes no activation
     single: bool  # A and B must be read; one of op gemm serves one product
     sha256: str
+    architecture: str  # "sm_90a" runs on 9.0 alone, "sm_80" and "sm_100f" also on later minor revisions
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class TargetInfo(TypedDict):
     variants: int
     min_cuda: int  # least cuDriverGetVersion, such as 12000
     min_driver: str  # the same as a driver release, such as "525"
+    portable: bool  # later minor revisions of the same major one run its code too
 
 
 class Info(TypedDict):
@@ -68,7 +70,7 @@ class Info(TypedDict):
 def variant_at(index: int) -> Variant:
     s = get_struct("libgemm_variant_info", index, lib.libgemm_variant_get)
     plain: dict[str, Any] = {f: getattr(s, f) for f in Variant.__dataclass_fields__ if f != "index"}
-    plain.update({f: text(plain[f]) for f in ("name", "op", "sha256")})
+    plain.update({f: text(plain[f]) for f in ("name", "op", "sha256", "architecture")})
     plain.update({f: bool(plain[f]) for f in ("trans_a", "trans_b", "align16", "linear", "single")})
     plain.update(a_type=DTYPE_NAMES[s.a_type], d_type=DTYPE_NAMES[s.d_type], precision=PRECISION_NAMES[s.precision])
     return Variant(index=index, **plain)
@@ -94,7 +96,12 @@ def info() -> Info:
         "build_id": text(lib.libgemm_build_id()),
         "variants": lib.libgemm_variant_count(),
         "targets": {
-            t.target: {"variants": t.variants, "min_cuda": t.min_cuda, "min_driver": text(t.min_driver)}
+            t.target: {
+                "variants": t.variants,
+                "min_cuda": t.min_cuda,
+                "min_driver": text(t.min_driver),
+                "portable": bool(t.portable),
+            }
             for t in targets
         },
     }

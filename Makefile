@@ -1,9 +1,9 @@
-# build, install, test, gpu-test, bench, report, candidates, tune, lock: one line each; the recipes are in Python.
+# build, install, test, fuzz, gpu-test, bench, report, candidates, tune, lock: one line each; the recipes are in Python.
 PYTHON ?= python3
 PREFIX ?= /usr/local
 export TARGETS MIN_DRIVER JOBS
 
-.PHONY: build install test gpu-test bench report candidates tune lock clean
+.PHONY: build install test fuzz gpu-test bench report candidates tune lock clean
 
 # Runs a command and says how long it took; the exit status is the command's.
 timed = started=$$(date +%s); ($(1)); status=$$?; took=$$(($$(date +%s) - started)); \
@@ -18,6 +18,9 @@ install:
 test:
 	@$(call timed,$(PYTHON) build/bootstrap.py test && .venv/bin/python -m build \
 		&& .venv/bin/python -m pytest -n auto --dist loadfile)
+
+fuzz:
+	@$(PYTHON) build/bootstrap.py test && .venv/bin/python tests/fuzz/run.py $(or $(SECONDS),60)
 
 gpu-test:
 	@$(PYTHON) tests/gpu/run.py

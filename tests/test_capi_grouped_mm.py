@@ -128,6 +128,7 @@ def test_ends_must_not_cut_what_is_contiguous(ragged, layout, wanted):
         ok(status) if wanted else refused(status, "UNSUPPORTED", found.name, "16-byte aligned")
 
 
+@needs(80)  # is_aligned asks for its rows
 @pytest.mark.parametrize("name", sorted(STRIDES))
 @in_stand_in()
 def test_strides_of_a_batch_count_for_alignment(name):

@@ -7,7 +7,7 @@
 //   FAKECUDA_VERSION=13000    FAKECUDA_DEVICES=2    FAKECUDA_SM=90 (or one per device: 90,80)    FAKECUDA_SMS=132
 //   FAKECUDA_NO_DEVICE=1      cuInit finds no device
 //   FAKECUDA_CAPTURING=1      every stream is capturing
-// In-process tests use the fakecuda_* functions at the end of this file.
+// In-process tests use the fakecuda_* functions at the end of this file; C ones also those of fakecuda.h.
 //
 // Build: gcc -std=c11 -D_GNU_SOURCE -fPIC -shared -Wl,-soname,libcuda.so.1 -o libcuda.so.1 fakecuda/*.c -lpthread
 #include <fcntl.h>
@@ -30,6 +30,7 @@ typedef struct {
 } Rule;
 
 Config config = {.log = -1};
+struct fakecuda_watcher watcher;
 int initialized, forked;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -127,7 +128,11 @@ static void append(const char *format, va_list arguments) {
   line_length += (size_t)length;
 }
 
+// Whoever watches launches, and keeps no log, pays for no text.
+static int is_quiet(void) { return watcher.launch && config.log < 0; }
+
 void note(const char *format, ...) {
+  if (is_quiet()) return;
   va_list arguments;
   va_start(arguments, format);
   append(format, arguments);
@@ -135,6 +140,7 @@ void note(const char *format, ...) {
 }
 
 void note_hex(const void *bytes, size_t size) {
+  if (is_quiet()) return;
   if (size >= (LINE_BYTES - line_length) / 2) die("log line too long", names[0]);
   for (size_t i = 0; i < size; i++) {
     unsigned char byte = ((const unsigned char *)bytes)[i];
@@ -166,7 +172,7 @@ CUresult begin(CallId call, int needs, const char *format, ...) {
   line_length = 0;
   keep_line = 0;
   note("{'call':'%s'", names[call]);
-  if (format) {
+  if (format && !is_quiet()) {
     va_list arguments;
     va_start(arguments, format);
     append(format, arguments);
@@ -231,5 +237,11 @@ void fakecuda_reset(void) {
   lock();
   memset(counts, 0, sizeof(counts));
   last_launch[0] = '\0';
+  pthread_mutex_unlock(&mutex);
+}
+
+void fakecuda_watch(const struct fakecuda_watcher *wanted) {
+  lock();
+  watcher = *wanted;
   pthread_mutex_unlock(&mutex);
 }

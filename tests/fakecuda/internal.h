@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fakecuda.h"
+
 // The driver's types, declared here because its header may not be copied. Only sizes and values have to agree.
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
@@ -97,6 +99,7 @@ typedef struct {
 } Config;
 
 extern Config config;
+extern struct fakecuda_watcher watcher;
 extern int initialized;  // by cuInit; never true in a child forked afterwards
 extern int forked;
 
@@ -122,9 +125,7 @@ typedef struct {
   int shared_limit;  // largest dynamic shared memory that a launch may ask for
 } Function;
 
-typedef struct {
-  uint32_t offset, size;
-} Parameter;
+typedef struct fakecuda_parameter Parameter;
 
 struct Kernel {
   char *name;

@@ -41,6 +41,20 @@ static CUresult check_shape(const LaunchConfig *launch, const Function *function
   return launch->shared <= (limit > DEFAULT_SHARED ? limit : DEFAULT_SHARED) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+static void tell(const LaunchConfig *launch, CUfunction handle, const Function *function, const uint32_t cluster[3],
+                 void **parameters) {
+  const Kernel *kernel = function->kernel;
+  struct fakecuda_launch told = {.function = handle, .kernel = kernel->name, .device = function->device};
+  memcpy(told.grid, launch->grid, sizeof(told.grid));
+  memcpy(told.block, launch->block, sizeof(told.block));
+  memcpy(told.cluster, cluster, sizeof(told.cluster));
+  told.shared = launch->shared;
+  told.parameters = kernel->parameters;
+  told.values = parameters;
+  told.table = kernel->parameter;
+  watcher.launch(&told);
+}
+
 static CUresult record(const LaunchConfig *launch, CUfunction handle, void **parameters, void **extra) {
   uint32_t cluster[3] = {1, 1, 1};
   int programmatic = 0;
@@ -81,6 +95,7 @@ static CUresult record(const LaunchConfig *launch, CUfunction handle, void **par
   }
   note("]");
   keep_launch();
+  if (watcher.launch) tell(launch, handle, function, cluster, parameters);
   note(",'captured':%d", is_captured(launch->stream));
   if (!is_captured(launch->stream)) return CUDA_SUCCESS;
   CapturedLaunch captured = {.function = handle, .kernel = kernel, .shared = launch->shared};

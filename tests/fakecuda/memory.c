@@ -148,7 +148,9 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void *source, size_t byt
        (unsigned long long)(uintptr_t)stream);
   CUcontext context;
   CUresult result = stream_context(stream, &context);
-  return done(result == CUDA_SUCCESS ? copy(at(target), source, target, bytes) : result);
+  if (result == CUDA_SUCCESS) result = copy(at(target), source, target, bytes);
+  if (result == CUDA_SUCCESS && watcher.copy) watcher.copy(target, source, bytes);
+  return done(result);
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void *target, CUdeviceptr source, size_t bytes, CUstream stream) {

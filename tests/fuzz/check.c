@@ -1,0 +1,143 @@
+// check.c: what must hold of a launch: limits, matrices where the call says they are, guards met, workspace not
+// overrun.
+#include <string.h>
+
+#include "fuzz.h"
+
+int width_of(int32_t type) { return type == LIBGEMM_F32 ? 4 : 2; }
+
+void check_limits(const struct launch *l) {
+  enum { THREADS = 1024, HOPPER_SHARED = 232448, AMPERE_SHARED = 166912 };
+  REQUIRE(l->row, "a launch of no row's kernel");
+  REQUIRE(l->grid >= 1 && l->grid <= INT32_MAX, "grid %u", l->grid);
+  REQUIRE(l->block == l->row->warps * 32u && l->block <= THREADS, "block %u", l->block);
+  REQUIRE(l->cluster >= 1 && l->cluster <= MOST_CLUSTER && l->grid % l->cluster == 0, "cluster %u", l->cluster);
+  REQUIRE(l->shared == l->row->shared_bytes, "shared %u", l->shared);
+  REQUIRE(l->shared <= (l->row->target == 90 ? HOPPER_SHARED : AMPERE_SHARED), "shared %u", l->shared);
+}
+
+// ---- Matrices ----
+
+// What the stand-in's cuTensorMapEncodeTiled writes.
+struct map {
+  char magic[8];
+  uint64_t address, sizes[5], strides[4];
+  uint16_t box[5];
+  uint8_t steps[5], rank, type, rest[4 + 19];
+};
+_Static_assert(sizeof(struct map) == 128, "a tensor map");
+
+static const char *name_of(char out[32], const char *before, char operand, const char *after) {
+  size_t used = strlen(before);
+  memcpy(out, before, used);
+  out[used] = operand;
+  strcpy(out + used + 1, after);
+  return out;
+}
+
+// Stored rows from one group's matrix to the next. C's are D's.
+static int64_t step_of(const struct launch *l, char operand) {
+  char name[32];
+  name_of(name, "", operand == 'c' ? 'd' : operand, "_step");
+  return has(l, name) ? value(l, name) : 0;
+}
+
+static void check_map(const struct launch *l, char operand, const struct stored *s) {
+  struct map map;
+  memcpy(&map, l->maps[operand - 'a'], sizeof map);
+  const struct box *box = &l->row->boxes[operand - 'a'];
+  int64_t step = step_of(l, operand), more = s->count > 1 ? s->count - 1 : 0;
+  REQUIRE(memcmp(map.magic, "FAKETMAP", 8) == 0 && map.rank == 2, "%c has no map", operand);
+  REQUIRE(map.address == s->address, "%c at %llx", operand, (unsigned long long)map.address);
+  REQUIRE(map.sizes[0] == (uint64_t)s->cols, "%c: %llu columns", operand, (unsigned long long)map.sizes[0]);
+  REQUIRE(map.sizes[1] == (uint64_t)(s->rows + more * step), "%c: %llu rows", operand,
+          (unsigned long long)map.sizes[1]);
+  REQUIRE(map.box[0] == box->cols && map.box[1] == box->rows && map.type == box->element, "%c", operand);
+  REQUIRE(map.steps[0] == 1 && map.steps[1] == 1);
+  if (s->rows > 1) REQUIRE(map.strides[0] == (uint64_t)(s->ld * s->bytes), "%c", operand);
+  if (more) REQUIRE((__int128)step * (__int128)map.strides[0] == (__int128)s->stride * s->bytes, "%c", operand);
+}
+
+void check_stored(const struct launch *l, char operand, const struct stored *s) {
+  char name[32];
+  bool mapped = has(l, name_of(name, "", operand, "_desc.map"));
+  if (mapped) check_map(l, operand, s);
+  if (!has(l, name_of(name, "", operand, "_ptr"))) {
+    REQUIRE(mapped, "%s takes no %c", l->signature->entry, operand);
+    return;
+  }
+  REQUIRE((uint64_t)value(l, name) == s->address, "%c at %llx", operand, (unsigned long long)value(l, name));
+  int64_t ld = value(l, name_of(name, "ld", operand, ""));
+  if (s->rows > 1) REQUIRE(ld == s->ld, "ld%c = %lld", operand, (long long)ld);
+  if (s->count < 2) return;
+  if (has(l, name_of(name, "batch_stride_", operand, "")))
+    REQUIRE(value(l, name) == s->stride, "%s = %lld", name, (long long)value(l, name));
+  else
+    REQUIRE((__int128)step_of(l, operand) * ld == s->stride, "step of %c", operand);
+}
+
+void check_scalars(const struct launch *l, float alpha, float beta, int32_t activation, uint64_t bias) {
+  float given[] = {number(l, "alpha"), number(l, "beta")}, wanted[] = {alpha, beta};
+  REQUIRE(memcmp(given, wanted, sizeof given) == 0, "alpha %g, beta %g", (double)given[0], (double)given[1]);
+  REQUIRE(value(l, "activation") == activation, "%lld", (long long)value(l, "activation"));
+  REQUIRE((uint64_t)value(l, has(l, "bias_ptr") ? "bias_ptr" : "bias_ptrs") == bias);
+  if (l->row->guard & GUARD_LINEAR) REQUIRE(activation == LIBGEMM_ACTIVATION_NONE, "%s", l->row->name);
+}
+
+// ---- Guards ----
+
+// Rows compiled for aligned operands drop the rest of these numbers.
+static void check_align16(const struct launch *l, const struct operands *o) {
+  int64_t step = 16 / width_of(o->a_type);
+  bool k_strided = o->trans_a && !o->trans_b, own_d = o->ragged >= LIBGEMM_RAGGED_K;
+  uint64_t pointers = (uint64_t)o->d | (o->reads_ab ? (uint64_t)o->a | (uint64_t)o->b : 0);
+  if (o->reads_c) pointers |= (uint64_t)o->c;
+  REQUIRE(pointers % 16 == 0, "%s", l->row->name);
+  REQUIRE(o->n % step == 0 && (o->m == 1 || o->ldd % step == 0), "%s", l->row->name);
+  REQUIRE(!o->trans_a || o->m % step == 0, "%s", l->row->name);
+  REQUIRE(o->ragged != LIBGEMM_RAGGED_N && (o->ragged != LIBGEMM_RAGGED_M || !o->trans_a), "%s", l->row->name);
+  REQUIRE(!o->reads_c || o->m == 1 || o->ldc % step == 0, "%s", l->row->name);
+  int64_t strides = own_d ? o->batch_stride_d | (o->reads_c ? o->batch_stride_c : 0) : 0;
+  if (o->reads_ab && o->ragged != LIBGEMM_RAGGED_M && o->ragged != LIBGEMM_RAGGED_K) strides |= o->batch_stride_a;
+  if (o->reads_ab && o->ragged != LIBGEMM_RAGGED_N && o->ragged != LIBGEMM_RAGGED_K) strides |= o->batch_stride_b;
+  REQUIRE(o->groups < 2 || strides % step == 0, "%s", l->row->name);
+  if (!o->reads_ab) return;
+  bool whole_k = o->ragged != LIBGEMM_RAGGED_K && o->k % step == 0;
+  REQUIRE(whole_k || k_strided, "%s", l->row->name);
+  REQUIRE((o->trans_a ? o->k : o->m) == 1 || o->lda % step == 0, "%s", l->row->name);
+  REQUIRE((o->trans_b ? o->n : o->k) == 1 || o->ldb % step == 0, "%s", l->row->name);
+}
+
+static void check_cuts(const struct launch *l, const struct operands *o) {
+  if (l->row->guard & GUARD_ROWS) {
+    bool whole_steps = o->trans_b || o->groups == 1 || o->k * width_of(o->a_type) % 128 == 0;
+    REQUIRE(o->ragged == LIBGEMM_RAGGED_M && !o->trans_a && whole_steps, "%s", l->row->name);
+  }
+  if (l->row->guard & GUARD_EQUAL) {
+    bool cut_k = o->ragged == LIBGEMM_RAGGED_K && o->trans_a && !o->trans_b;
+    REQUIRE(cut_k || o->ragged == LIBGEMM_RAGGED_NONE, "%s", l->row->name);
+  }
+}
+
+void check_guards(const struct launch *l, const struct operands *o, int32_t activation) {
+  unsigned engine = GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB;
+  if (l->row->guard & GUARD_LINEAR) REQUIRE(activation == LIBGEMM_ACTIVATION_NONE, "%s", l->row->name);
+  if (l->row->guard & GUARD_ALIGN16) check_align16(l, o);
+  if (l->row->guard & engine) REQUIRE(o->reads_ab && o->k > 0, "%s", l->row->name);
+  if (l->row->guard & GUARD_DESCRIPTOR) REQUIRE(o->n * width_of(o->d_type) % 16 == 0, "%s", l->row->name);
+  check_cuts(l, o);
+}
+
+// ---- Workspace ----
+
+void use_span(struct spans *s, const char *what, uint64_t begin, uint64_t bytes) {
+  if (bytes == 0) return;
+  REQUIRE(begin >= s->begin && begin <= s->end && bytes <= s->end - begin,
+          "%s: %llu bytes at %llx, %llu are given at %llx", what, (unsigned long long)bytes, (unsigned long long)begin,
+          (unsigned long long)(s->end - s->begin), (unsigned long long)s->begin);
+  for (int i = 0; i < s->count; i++)
+    REQUIRE(begin >= s->used[i].end || begin + bytes <= s->used[i].begin, "%s lies on part %d", what, i);
+  REQUIRE(s->count < (int)(sizeof s->used / sizeof *s->used));
+  s->used[s->count].begin = begin;
+  s->used[s->count++].end = begin + bytes;
+}

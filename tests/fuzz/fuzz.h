@@ -1,0 +1,141 @@
+// fuzz.h: shared by the parts of the fuzz target over calls: input bytes, the world calls live in, and what was seen.
+#ifndef FUZZ_H_
+#define FUZZ_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fakecuda.h"
+#include "internal.h"
+#include "known.h"
+
+// A finding ends the process: with the sentence, what was being called, and libgemm's last words.
+_Noreturn void finding(int line, const char *file, const char *broken, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+#define REQUIRE(condition, ...)                                                 \
+  do {                                                                          \
+    if (!(condition)) finding(__LINE__, __FILE__, #condition, " " __VA_ARGS__); \
+  } while (0)
+
+// ---- Input bytes: the past of the end is zeros, and zero is always the ordinary choice ----
+
+struct bytes {
+  const uint8_t *at, *end;
+};
+uint8_t byte(struct bytes *in);
+uint64_t word(struct bytes *in);                     // 8 bytes
+unsigned pick(struct bytes *in, unsigned count);     // 0 to count - 1
+bool rarely(struct bytes *in, unsigned one_in);      // true for the last of so many
+int64_t some_size(struct bytes *in);                 // 1 to a few thousand, often what tiles divide
+int64_t some_limit(struct bytes *in);                // a number at some type's or the library's limit, or any
+int64_t some_ld(struct bytes *in, int64_t columns);  // at least that
+int32_t some_word(struct bytes *in);                 // for an enum or a flag: near the legal ones, or any
+float some_float(struct bytes *in);
+
+// ---- The world: GPUs of the stand-in, their memory, and names ----
+
+enum { GPUS = 4, PLACES = 16, PLACE = 1 << 16 };
+// Of the first three GPUs there are kernels: two for sm_90, one for sm_80, none for the last.
+void start_world(void);
+uint64_t place_of(int gpu, int place);
+int owner_of(uint64_t address);      // -1: no GPU's memory
+uint64_t room_at(uint64_t address);  // bytes up to the end of its memory
+
+uint64_t odd_pointer(struct bytes *in, int gpu);  // misaligned, at the end, of another GPU, of the host, wild
+const char *some_name(struct bytes *in);          // of a variant, or not
+libgemm_stream some_stream(struct bytes *in, int gpu, bool *bogus);
+void make_current(struct bytes *in);  // some GPU's context, or none
+int current_gpu(void);                // -1: none
+
+// ---- What the driver saw of one call ----
+
+enum { MOST_LAUNCHES = 4, MOST_PARAMETERS = 64 };
+struct signature {
+  const char *entry;
+  int count;
+  const char *names[MOST_PARAMETERS];
+};
+extern const struct signature signatures[];
+extern const int signature_count;
+
+struct launch {
+  const struct row *row;
+  const struct signature *signature;
+  int device;
+  uint32_t grid, block, cluster, shared;
+  uint64_t values[MOST_PARAMETERS];
+  uint8_t maps[TENSOR_COUNT][128];
+};
+
+struct seen {
+  int launches, copies;
+  struct launch launch[MOST_LAUNCHES];
+  uint64_t copy_to, copy_bytes;
+  unsigned char copied[TABLE_COUNT * 8 * 64];  // the first bytes
+};
+extern struct seen seen;
+void watch(void);
+void forget_seen(void);
+
+bool has(const struct launch *l, const char *name);
+int64_t value(const struct launch *l, const char *name);  // a finding where there is no such parameter
+float number(const struct launch *l, const char *name);
+
+// ---- Checks of a launch ----
+
+// A matrix as stored: `count` of them, `stride` elements apart.
+struct stored {
+  uint64_t address;
+  int64_t rows, cols, ld, count, stride;
+  int bytes;
+};
+// That the launch finds each element of operand 'a', 'b', 'c' or 'd' where the call's description puts it.
+void check_stored(const struct launch *l, char operand, const struct stored *described);
+
+// Parts of the workspace: each inside, none on another.
+struct spans {
+  uint64_t begin, end;
+  int count;
+  struct {
+    uint64_t begin, end;
+  } used[TABLE_COUNT + 8];
+};
+void use_span(struct spans *s, const char *what, uint64_t begin, uint64_t bytes);
+
+// What holds of every launch, whatever is computed.
+void check_limits(const struct launch *l);
+// What a row takes for granted of a call over matrices.
+void check_guards(const struct launch *l, const struct operands *o, int32_t activation);
+void check_scalars(const struct launch *l, float alpha, float beta, int32_t activation, uint64_t bias);
+int width_of(int32_t type);
+
+// ---- Calls ----
+
+struct call_facts {
+  const char *what;
+  bool legal;           // the header promises that this call works
+  bool bogus;           // a stream that is none, or a failure that was ordered of the driver
+  const char *failure;  // which; NULL for none
+  bool capturing;       // every stream is
+};
+extern struct call_facts now;
+
+// Begin one library call; end it: what must hold after any. True where it worked.
+void before_call(const char *what);
+bool after_call(libgemm_status status);
+
+// A copy of an argument struct in memory of exactly the size that it says, as old and new callers have it; `mine`
+// becomes what the library may see of it.
+void *as_caller(struct bytes *in, void *mine, uint64_t bytes);
+
+// What dense.c judges, for a call that comes to the same.
+void check_dense(const libgemm_gemm_args *a);
+// `last` is the call before, of the same input.
+void try_dense(struct bytes *in, libgemm_gemm_args *last);
+void try_packed(struct bytes *in, libgemm_grouped_mm_args *last);
+void try_pointers(struct bytes *in);
+void try_queries(struct bytes *in);
+void call_legally(void);  // a small call that must work at any time
+
+#endif

@@ -1,0 +1,251 @@
+// packed.c: libgemm_grouped_mm and its companions: arguments from input bytes, and checks of what was launched.
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+
+static bool reads_ab(const libgemm_grouped_mm_args *a) { return a->k > 0 && a->alpha != 0.0f && a->groups > 0; }
+static bool reads_c(const libgemm_grouped_mm_args *a) { return a->beta != 0.0f && a->groups > 0; }
+static bool cuts_rows(const libgemm_grouped_mm_args *a) { return a->ragged == LIBGEMM_RAGGED_M; }
+static bool cuts_columns(const libgemm_grouped_mm_args *a) { return a->ragged == LIBGEMM_RAGGED_N; }
+static bool own_d(const libgemm_grouped_mm_args *a) { return !cuts_rows(a) && !cuts_columns(a); }
+static bool own_a(const libgemm_grouped_mm_args *a) { return cuts_columns(a) || a->ragged == LIBGEMM_RAGGED_NONE; }
+static bool own_b(const libgemm_grouped_mm_args *a) { return cuts_rows(a) || a->ragged == LIBGEMM_RAGGED_NONE; }
+static bool zeroes(const libgemm_grouped_mm_args *a) { return a->zero_tail && !own_d(a); }
+static bool is_empty(const libgemm_grouped_mm_args *a) { return !a->m || !a->n || (!a->groups && !zeroes(a)); }
+
+// ---- Arguments ----
+
+static void place_matrices(struct bytes *in, libgemm_grouped_mm_args *a) {
+  a->lda = some_ld(in, a->trans_a ? a->m : a->k);
+  a->ldb = some_ld(in, a->trans_b ? a->k : a->n);
+  a->ldc = some_ld(in, a->n);
+  a->ldd = some_ld(in, a->n);
+  int64_t apart = rarely(in, 4) ? 8 * pick(in, 64) : 0;
+  a->batch_stride_a = rarely(in, 4) ? 0 : a->lda * (a->trans_a ? a->k : a->m) + apart;
+  a->batch_stride_b = rarely(in, 4) ? 0 : a->ldb * (a->trans_b ? a->n : a->k) + apart;
+  a->batch_stride_c = rarely(in, 4) ? 0 : a->ldc * a->m;
+  a->batch_stride_d = a->ldd * a->m + apart;
+  a->batch_stride_bias = pick(in, 2) ? a->n : 0;
+}
+
+static int legal_args(struct bytes *in, libgemm_grouped_mm_args *a) {
+  int gpu = rarely(in, 6) ? 1 : 0;
+  libgemm_grouped_mm_args_init(a, sizeof *a);
+  unsigned types = pick(in, 8);
+  a->a_type = types < 6 ? LIBGEMM_BF16 : LIBGEMM_F32;
+  a->d_type = types < 4 ? LIBGEMM_BF16 : LIBGEMM_F32;
+  if (a->a_type == LIBGEMM_F32) a->precision = 1 + (int32_t)pick(in, 3);
+  a->ragged = (int32_t)pick(in, 4);
+  a->trans_a = (int32_t)pick(in, 2), a->trans_b = (int32_t)pick(in, 2);
+  a->m = some_size(in), a->n = some_size(in), a->k = some_size(in);
+  a->groups = rarely(in, 8) ? 256 * (int64_t)byte(in) : 1 + pick(in, 64);
+  a->offs_format = 1 + (int32_t)pick(in, 4);
+  if (rarely(in, 4)) a->zero_tail = 1;
+  if (cuts_rows(a) && rarely(in, 6)) a->shared_b = 1, a->zero_tail = 0;
+  place_matrices(in, a);
+  a->a = (void *)(uintptr_t)place_of(gpu, 0);
+  a->b = (void *)(uintptr_t)place_of(gpu, 1);
+  a->d = (void *)(uintptr_t)place_of(gpu, 3);
+  a->offs = (void *)(uintptr_t)place_of(gpu, 5);
+  if (a->ragged == LIBGEMM_RAGGED_NONE && pick(in, 2)) a->offs = NULL;
+  if (rarely(in, 3)) a->beta = some_float(in), a->c = pick(in, 2) ? (void *)(uintptr_t)place_of(gpu, 2) : a->d;
+  if (a->c == a->d) a->ldc = a->ldd, a->batch_stride_c = a->batch_stride_d;
+  if (rarely(in, 4)) a->bias = (void *)(uintptr_t)place_of(gpu, 4);
+  if (rarely(in, 4)) a->activation = (int32_t)pick(in, 4);
+  if (rarely(in, 8)) a->alpha = some_float(in);
+  if (rarely(in, 4)) a->workspace = (void *)(uintptr_t)place_of(gpu, 8), a->workspace_bytes = 8 * PLACE;
+  return gpu;
+}
+
+static void make_hostile(struct bytes *in, libgemm_grouped_mm_args *a, int gpu) {
+  int64_t *numbers[] = {&a->m,
+                        &a->n,
+                        &a->k,
+                        &a->groups,
+                        &a->lda,
+                        &a->ldb,
+                        &a->ldc,
+                        &a->ldd,
+                        &a->batch_stride_a,
+                        &a->batch_stride_b,
+                        &a->batch_stride_c,
+                        &a->batch_stride_d,
+                        &a->batch_stride_bias,
+                        (int64_t *)&a->workspace_bytes};
+  int32_t *words[] = {&a->a_type,     &a->d_type,      &a->trans_a,  &a->trans_b, &a->precision,
+                      &a->activation, &a->offs_format, &a->shared_b, &a->ragged,  &a->zero_tail};
+  const void **pointers[] = {
+      &a->a, &a->b, &a->c, (const void **)&a->d, &a->bias, &a->offs, (const void **)&a->workspace};
+  switch (pick(in, 5)) {
+    case 0:
+    case 1: *numbers[pick(in, sizeof numbers / sizeof *numbers)] = some_limit(in); break;
+    case 2: *words[pick(in, sizeof words / sizeof *words)] = some_word(in); break;
+    case 3: *pointers[pick(in, sizeof pointers / sizeof *pointers)] = (void *)(uintptr_t)odd_pointer(in, gpu); break;
+    default:
+      if (pick(in, 2))
+        a->alpha = some_float(in);
+      else
+        a->beta = some_float(in);
+  }
+}
+
+static void make_random(struct bytes *in, libgemm_grouped_mm_args *a) {
+  unsigned char *to = (unsigned char *)a;
+  for (size_t i = sizeof a->size; i < sizeof *a; i++) to[i] = byte(in);
+  a->variant = NULL;
+  now.bogus = a->stream != NULL;
+}
+
+// ---- What was launched ----
+
+static int64_t tiles_along(int64_t extent, int64_t block) { return (extent + block - 1) / block; }
+
+static __int128 most_tiles(const struct launch *l, const libgemm_grouped_mm_args *a) {
+  int64_t cuts = a->groups + zeroes(a), m = tiles_along(a->m, l->row->block_m), n = tiles_along(a->n, l->row->block_n);
+  if (cuts_rows(a)) return (__int128)(a->m / l->row->block_m + cuts) * n;
+  if (cuts_columns(a)) return (__int128)m * (a->n / l->row->block_n + cuts);
+  return (__int128)m * n * a->groups;
+}
+
+static void check_ends(const struct launch *l, const libgemm_grouped_mm_args *a) {
+  bool wide = a->offs_format == LIBGEMM_ENDS_I64 || a->offs_format == LIBGEMM_OFFSETS_I64, some = a->groups > 0;
+  uint64_t skip = a->offs_format >= LIBGEMM_OFFSETS_I32 ? wide ? 8 : 4 : 0;
+  bool read = some && a->ragged != LIBGEMM_RAGGED_NONE;
+  REQUIRE((uint64_t)value(l, "offs_ptr") == (read ? (uint64_t)a->offs + skip : 0));
+  REQUIRE(value(l, "offs_wide") == wide && value(l, "groups") == a->groups);
+  if (has(l, "ragged")) REQUIRE(value(l, "ragged") == a->ragged);
+  if (has(l, "zero_tail"))
+    REQUIRE(value(l, "zero_tail") == zeroes(a));
+  else
+    REQUIRE(!zeroes(a), "%s sets no tail", l->row->name);
+  if (read) REQUIRE(owner_of((uint64_t)a->offs) == l->device, "offs is of GPU %d", owner_of((uint64_t)a->offs));
+  REQUIRE(KNOWN_ELEMENT_MISALIGNED || !read || (uint64_t)a->offs % (wide ? 8 : 4) == 0, "offs is misaligned");
+}
+
+static void check_grid(const struct launch *l, const libgemm_grouped_mm_args *a) {
+  bool shares = l->row->guard & GUARD_CLUSTER;
+  int64_t splits = has(l, "splits") ? value(l, "splits") : 1;
+  __int128 all = most_tiles(l, a) * splits;
+  REQUIRE(shares ? splits >= 2 : splits == 1, "splits %lld", (long long)splits);
+  REQUIRE(l->cluster == (shares ? splits : 1), "cluster %u", l->cluster);
+  REQUIRE(shares ? l->grid == all : l->grid <= all, "grid %u", l->grid);
+  if (l->row->guard & GUARD_EQUAL && (!KNOWN_MANY_TILES || shares)) REQUIRE(all <= INT32_MAX, "too many tiles");
+}
+
+static void check_matrices(const struct launch *l, const libgemm_grouped_mm_args *a) {
+  int in = width_of(a->a_type), out = width_of(a->d_type);
+  struct stored A = {(uint64_t)a->a,
+                     a->trans_a ? a->k : a->m,
+                     a->trans_a ? a->m : a->k,
+                     a->lda,
+                     own_a(a) ? a->groups : 1,
+                     a->batch_stride_a,
+                     in};
+  struct stored B = {(uint64_t)a->b,
+                     a->trans_b ? a->n : a->k,
+                     a->trans_b ? a->k : a->n,
+                     a->ldb,
+                     own_b(a) ? a->groups : 1,
+                     a->batch_stride_b,
+                     in};
+  struct stored C = {(uint64_t)a->c, a->m, a->n, a->ldc, own_d(a) ? a->groups : 1, a->batch_stride_c, out};
+  struct stored D = {(uint64_t)a->d, a->m, a->n, a->ldd, own_d(a) ? a->groups : 1, a->batch_stride_d, out};
+  if (reads_ab(a)) check_stored(l, 'a', &A), check_stored(l, 'b', &B);
+  if (reads_c(a)) check_stored(l, 'c', &C);
+  check_stored(l, 'd', &D);
+  REQUIRE(owner_of(D.address) == l->device);
+  if (reads_ab(a)) REQUIRE(owner_of(A.address) == l->device && owner_of(B.address) == l->device);
+  if (reads_c(a)) REQUIRE(owner_of(C.address) == l->device);
+  if (a->bias && a->groups) REQUIRE(owner_of((uint64_t)a->bias) == l->device);
+  uint64_t low = (D.address | (reads_c(a) ? C.address : 0) | (a->groups ? (uint64_t)a->bias : 0)) & (uint64_t)(out - 1);
+  if (reads_ab(a)) low |= (A.address | B.address) & (uint64_t)(in - 1);
+  REQUIRE(KNOWN_ELEMENT_MISALIGNED || low == 0, "an element is misaligned");
+  REQUIRE(KNOWN_D_IS_INPUT || !reads_ab(a) || (a->d != a->a && a->d != a->b), "D is an input");
+}
+
+// A B that all groups share: one product.
+static libgemm_gemm_args as_dense(const libgemm_grouped_mm_args *a) {
+  libgemm_gemm_args d = {.m = a->m, .n = a->n, .k = a->k, .batch = 1, .a = a->a, .b = a->b, .c = a->c, .d = a->d};
+  d.bias = a->bias, d.lda = a->lda, d.ldb = a->ldb, d.ldc = a->ldc, d.ldd = a->ldd;
+  d.alpha = a->alpha, d.beta = a->beta, d.a_type = a->a_type, d.d_type = a->d_type;
+  d.trans_a = a->trans_a, d.trans_b = a->trans_b, d.precision = a->precision, d.activation = a->activation;
+  d.workspace = a->workspace, d.workspace_bytes = a->workspace_bytes;
+  return d;
+}
+
+static void check_launch(const libgemm_grouped_mm_args *a) {
+  if (is_empty(a)) {
+    REQUIRE(seen.launches == 0, "%d launches of nothing", seen.launches);
+    return;
+  }
+  const struct launch *l = &seen.launch[0];
+  if (a->shared_b) {
+    libgemm_gemm_args dense = as_dense(a);
+    check_dense(&dense);
+    return;
+  }
+  REQUIRE(seen.launches == 1, "%d launches", seen.launches);
+  check_limits(l);
+  REQUIRE(l->row->op == OP_GROUPED_MM && l->row->a_type == a->a_type && l->row->d_type == a->d_type);
+  REQUIRE(l->row->precision == a->precision && l->row->trans_a == a->trans_a && l->row->trans_b == a->trans_b);
+  REQUIRE(value(l, "M") == a->m && value(l, "N") == a->n && value(l, "K") == (reads_ab(a) ? a->k : 0));
+  check_matrices(l, a);
+  check_ends(l, a);
+  check_scalars(l, a->alpha, a->beta, a->activation, (uint64_t)a->bias);
+  if (a->bias && a->groups > 1) REQUIRE(value(l, "batch_stride_bias") == a->batch_stride_bias);
+  struct operands o = OPERANDS_OF(a, a->groups, a->ragged);
+  check_guards(l, &o, a->activation);
+  check_grid(l, a);
+}
+
+// ---- The three calls ----
+
+static const struct row *ask(struct bytes *in, const void *given, bool here) {
+  const uint64_t unset = 0xA5A5A5A5A5A5A5A5u;
+  uint64_t bytes = unset;
+  struct call_facts facts = now;
+  libgemm_choice choice = {.size = sizeof choice};
+  int32_t target = rarely(in, 8) ? (int32_t)some_limit(in) : 0;
+  now.legal &= here || !KNOWN_OTHER_GPU_PLANNED;
+  before_call("libgemm_grouped_mm_workspace");
+  bool worked = after_call(libgemm_grouped_mm_workspace(given, &bytes));
+  REQUIRE((!worked && KNOWN_BYTES_UNSET) || bytes != unset, "*bytes is not set");
+  now.legal = facts.legal && here && target == 0;
+  before_call("libgemm_grouped_mm_explain");
+  worked = after_call(libgemm_grouped_mm_explain(given, target, &choice));
+  now = facts;
+  if (!worked) return NULL;
+  REQUIRE(choice.variant >= -1 && choice.variant < row_count && memchr(choice.reason, 0, sizeof choice.reason));
+  return choice.variant < 0 || !here || target != 0 ? NULL : &rows[choice.variant];
+}
+
+void try_packed(struct bytes *in, libgemm_grouped_mm_args *last) {
+  libgemm_grouped_mm_args a = *last;
+  int gpu = 0;
+  unsigned way = pick(in, 16);
+  now.legal = way < 8;
+  if (way < 13 || !last->size) gpu = legal_args(in, &a);
+  if (way >= 8 && way < 15) /* from 13 on the last call's, changed */
+    for (unsigned changes = 1 + pick(in, 3); changes; changes--) make_hostile(in, &a, gpu);
+  a.stream = some_stream(in, gpu, &now.bogus);
+  a.variant = rarely(in, 8) ? some_name(in) : NULL;
+  if (way == 15) make_random(in, &a);
+  int owner = owner_of((uint64_t)a.d);
+  now.bogus |= a.stream && owner != gpu;
+  now.legal &= a.variant == NULL;
+  void *given = as_caller(in, &a, sizeof a);
+  bool here = owner == (current_gpu() < 0 ? 0 : current_gpu());
+  const struct row *row = pick(in, 3) == 1 ? ask(in, given, here) : NULL;
+  for (int i = 0; i < 2; i++) { /* what is remembered must serve as well */
+    before_call("libgemm_grouped_mm");
+    if (!after_call(libgemm_grouped_mm(given))) {
+      call_legally();
+      break;
+    }
+    check_launch(&a);
+    if (row && seen.launches) REQUIRE(seen.launch[seen.launches - 1].row == row, "explain said %s", row->name);
+  }
+  free(given);
+  *last = a;
+}

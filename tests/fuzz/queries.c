@@ -1,0 +1,99 @@
+// queries.c: what the library tells of itself, asked with any index and size; and preloading.
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+
+static int32_t some_index(struct bytes *in, int32_t count) {
+  if (rarely(in, 4)) return (int32_t)some_limit(in);
+  return (int32_t)((byte(in) | (unsigned)byte(in) << 8) % (unsigned)(count + 2)) - 1;
+}
+
+// A struct of any size that begins with it, in memory of just that size.
+static uint64_t *some_struct(struct bytes *in, uint64_t bytes) {
+  uint64_t size = pick(in, 2) ? bytes : byte(in);
+  uint64_t *info = malloc(size < 8 ? 8 : size);
+  REQUIRE(info);
+  memset(info, 0xA5, size < 8 ? 8 : size);
+  *info = size;
+  return info;
+}
+
+static void ask_variant(struct bytes *in) {
+  int32_t index = some_index(in, row_count);
+  libgemm_variant_info *info = (libgemm_variant_info *)some_struct(in, sizeof *info);
+  uint64_t size = info->size;
+  now.legal = index >= 0 && index < row_count && size == sizeof *info;
+  before_call("libgemm_variant_get");
+  bool worked = after_call(libgemm_variant_get(index, info));
+  REQUIRE(info->size == size, "the size was changed to %llu", (unsigned long long)info->size);
+  if (worked && size >= 16) REQUIRE(strcmp(info->name, rows[index].name) == 0);
+  free(info);
+}
+
+static void ask_target(struct bytes *in) {
+  int32_t index = some_index(in, target_count);
+  libgemm_target_info *info = (libgemm_target_info *)some_struct(in, sizeof *info);
+  uint64_t size = info->size;
+  now.legal = index >= 0 && index < target_count && size == sizeof *info;
+  before_call("libgemm_target_get");
+  bool worked = after_call(libgemm_target_get(index, info));
+  REQUIRE(info->size == size, "the size was changed to %llu", (unsigned long long)info->size);
+  if (worked && size >= 12) REQUIRE(info->target == targets[index].target);
+  free(info);
+}
+
+static void ask_cubin(struct bytes *in) {
+  int32_t index = some_index(in, row_count);
+  bool exists = index >= 0 && index < row_count;
+  uint64_t bytes = exists && pick(in, 4) < 3 ? rows[index].cubin_bytes : (uint64_t)byte(in) * byte(in);
+  unsigned char *buffer = malloc(bytes + !bytes);
+  now.legal = exists && bytes == rows[index].cubin_bytes;
+  before_call("libgemm_variant_cubin");
+  if (after_call(libgemm_variant_cubin(index, rarely(in, 16) && !now.legal ? NULL : buffer, bytes))) {
+    uint64_t sections;
+    memcpy(&sections, buffer + 40, sizeof sections);
+    REQUIRE(now.legal && memcmp(buffer, "\177ELF", 4) == 0 && sections + 3 * 64 == bytes, "a torn cubin");
+  }
+  free(buffer);
+}
+
+static void load_all(struct bytes *in) {
+  int32_t gpu = rarely(in, 2) ? some_word(in) : (int32_t)pick(in, GPUS);
+  now.legal = gpu >= 0 && gpu < GPUS - 1;
+  before_call("libgemm_preload");
+  after_call(libgemm_preload(gpu));
+}
+
+// Sizes from 8 bytes, which the size itself takes, to those of a newer header.
+static void begin_structs(struct bytes *in) {
+  uint64_t size = 8 + (uint64_t)byte(in) * (1 + pick(in, 4));
+  uint64_t *struct_of_any = malloc(size);
+  REQUIRE(struct_of_any);
+  switch (pick(in, 3)) {
+    case 0: libgemm_gemm_args_init((libgemm_gemm_args *)struct_of_any, size); break;
+    case 1: libgemm_grouped_mm_args_init((libgemm_grouped_mm_args *)struct_of_any, size); break;
+    default: libgemm_grouped_gemm_args_init((libgemm_grouped_gemm_args *)struct_of_any, size); break;
+  }
+  REQUIRE(*struct_of_any == size);
+  free(struct_of_any);
+}
+
+static void ask_words(struct bytes *in) {
+  int32_t status = some_word(in);
+  uint64_t bytes = 0;
+  REQUIRE(libgemm_status_name(status)[0] && libgemm_status_text(status)[0]);
+  REQUIRE(strlen(libgemm_manifest(&bytes)) == bytes && libgemm_manifest(NULL));
+  REQUIRE(libgemm_variant_count() == row_count && libgemm_target_count() == target_count);
+}
+
+void try_queries(struct bytes *in) {
+  switch (pick(in, 6)) {
+    case 0: ask_variant(in); break;
+    case 1: ask_target(in); break;
+    case 2: ask_cubin(in); break;
+    case 3: load_all(in); break;
+    case 4: begin_structs(in); break;
+    default: ask_words(in); break;
+  }
+}

@@ -50,17 +50,22 @@ def drawn_table(report: dict) -> list[str]:
         return []
     words = (
         f"Shapes drawn at random, none of them tuned for: {drawn['device']}, {drawn['date']}, build "
-        f"`{drawn['build_id'][:16]}`. Ratios as above; cuBLASLt's best is the fastest of all its candidates, timed."
+        f"`{drawn['build_id'][:16]}`. Ratios and shares as above; cuBLASLt's best is the fastest of all its candidates."
     )
     found = [wrapped(words)]
     for family in drawn["families"]:
-        name = f"{family['op']} {family['dtype']}"
-        lines = [
-            [one["kind"], str(one["shapes"]), figure(one["mean"]), figure(one["low"]),
-             figure(one["cublaslt"]) if "cublaslt" in one else "-", f"{one['share']:.2f}"] for one in family["kinds"]
-        ]  # fmt: skip
-        head = [name, "shapes", f"`{family['peer']}`, mean", family["low"], "cuBLASLt's best, mean", "of the roofline"]
-        found += [wrapped(f"{name}: {family['from']}."), table(head, lines)]
+        name, kinds = f"{family['op']} {family['dtype']}", family["kinds"]
+        columns = {
+            name: [one["kind"] for one in kinds],
+            "shapes": [str(one["shapes"]) for one in kinds],
+            f"`{family['peer']}`, mean": [figure(one["mean"]) for one in kinds],
+            family["low"]: [figure(one["low"]) for one in kinds],
+            "of the roofline": [f"{one['share']:.2f}" for one in kinds],
+        }
+        if "cublaslt" in kinds[0]:
+            columns["cuBLASLt's best, mean"] = [figure(one["cublaslt"]) for one in kinds]
+        lines = [list(line) for line in zip(*columns.values(), strict=True)]
+        found += [wrapped(f"{name}: {family['from']}."), table(list(columns), lines)]
     return found
 
 

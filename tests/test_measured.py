@@ -60,7 +60,8 @@ def test_the_mean_of_the_list_is_told_with_that_off_the_list(tmp_path):
     assert "**Grouped bf16: 0.50 times as fast as `torch._grouped_mm`**," in words
     assert "On other shapes nothing was measured." in words
     shown = "\n".join(opening.drawn_table({"drawn": DRAWN}))
-    assert "| NT | 30 | 1.075 | 0.80 | 0.90 | 0.70 |\n| NN | 12 | 0.94 | 0.70 | - | 0.60 |" in shown
+    assert "| gemm bf16 | shapes | `torch.mm`, mean | least | of the roofline | cuBLASLt's best, mean |" in shown
+    assert "| NT | 30 | 1.075 | 0.80 | 0.70 | 0.90 |\n| NN | 12 | 0.94 | 0.70 | 0.60 | 0.85 |" in shown
     assert "build `bbbbbbbbbbbbbbbb`" in shown and opening.drawn_table(made_report()) == []
     assert [figure(x) for x in (1, 0.985, 2.104)] == ["1.00", "0.985", "2.104"]
 

@@ -1,6 +1,5 @@
 """README's commands, programs and links, as a reader would take them. What builds the examples is test_examples.py."""
 
-import json
 import os
 import re
 import shlex

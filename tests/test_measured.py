@@ -1,6 +1,7 @@
 """README's figures, its section "Measured" and the pictures are those of the committed reports and of dist/."""
 
 import json
+import re
 
 import pytest
 from conftest import ROOT
@@ -34,7 +35,13 @@ def test_the_readme_counts_what_is_in_dist(dist, manifest):
     if tuple(map(int, manifest["targets"])) != DEFAULT_TARGETS:
         assert found is None and "library" not in readme.sections(dist)  # what stands in README stays
         pytest.skip("dist/ was built with TARGETS: README speaks of what `make build` gives")
-    assert standing("library") == found, "run `.venv/bin/python bench/readme.py`"
+    texts = [standing("library"), found]
+    printed, true = (float(re.search(r"([\d.]+) MB hold", text)[1]) for text in texts)
+    assert printed == pytest.approx(true, abs=0.11), (
+        "run `.venv/bin/python bench/readme.py`"
+    )  # compilers differ a little
+    counts = [" ".join(re.sub(r"[\d.]+ MB hold", "", text).split()) for text in texts]
+    assert counts[0] == counts[1], "run `.venv/bin/python bench/readme.py`"
 
 
 def made_dist(folder, targets, variants: int = 1234) -> str | None:

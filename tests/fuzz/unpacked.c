@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 
 #include "internal.h"
-#include "known.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,6 @@ from bench.rows import CUBLAS, groups, summary
 from bench.words import figure, listed, table, wrapped
 from kernels.spec import DEFAULT_TARGETS
 
-ROOT = Path(__file__).resolve().parent.parent
 SHOWN = {"gemm bf16": "Dense bf16", "grouped_mm bf16": "Grouped bf16"}  # of the report's groups, by its name here
 CUBLASLT = "cuBLASLt 13 alone is a library of 552 MB"  # libcublasLt.so.13 in NVIDIA's wheel of November 2026
 
@@ -24,7 +23,10 @@ def drawn_words(report: dict, name: str) -> str:
         return "On other shapes nothing was measured."
     count = sum(one["shapes"] for one in family["kinds"])
     means = [f"{figure(one['mean'])} ({one['kind']})" for one in family["kinds"]]
-    return f"Over {count} shapes drawn at random: {listed(means)}."
+    drawn, other = report["drawn"], ""
+    if drawn["build_id"] != report["build_id"]:
+        other = f" (of build `{drawn['build_id'][:16]}`, {drawn['date']})"
+    return f"Over {count} shapes drawn at random{other}: {listed(means)}."
 
 
 def figures(report: dict) -> str:

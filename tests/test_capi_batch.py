@@ -170,10 +170,10 @@ def test_explain_says_what_would_be_faster():
     odd = text(large(a=at(0) + 2).explain(90)[1].reason)
     assert f"us with A, B, C and D with {ALIGNED}" in odd and "batch = 1" not in odd
     assert STEPS in text(large(batch_stride_b=2048 * 2048 + 8).explain(90)[1].reason)
-    whole, _ = libgemm.explain(2048, 2048, 2048, batch=4, target=90)
+    whole = libgemm.explain(2048, 2048, 2048, batch=4, target=90).variant
     assert whole.op == "grouped_mm" and "_equal" in whole.name
     for target in {80, 100} & set(info()["targets"]):
-        assert libgemm.explain(2048, 2048, 2048, batch=4, target=target)[0].op == "gemm"
+        assert libgemm.explain(2048, 2048, 2048, batch=4, target=target).variant.op == "gemm"
 
 
 @in_stand_in()

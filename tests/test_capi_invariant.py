@@ -104,9 +104,10 @@ def test_a_remembered_call_is_not_taken_for_the_other_kind():
 def test_the_package_explains_it():
     for shape in SHAPES:
         for aligned in (True, False):
-            variant, reason = libgemm.explain(*shape, target=90, batch_invariant=True, aligned=aligned)
+            choice = libgemm.explain(*shape, target=90, batch_invariant=True, aligned=aligned)
+            variant, reason = choice.variant, choice.reason
             assert not is_shared(variant.name) and "batch_invariant" not in reason
-    assert is_shared(libgemm.explain(8, 256, 8192, target=90)[0].name)
+    assert is_shared(libgemm.explain(8, 256, 8192, target=90).variant.name)
     options = {"dtype": "f32", "precision": "tf32", "target": 90}
     assert libgemm.covers(4096, 4096, 4096, **options)
     assert not libgemm.covers(4096, 4096, 4096, **options, batch_invariant=True)

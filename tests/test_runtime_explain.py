@@ -52,9 +52,10 @@ def test_packed_groups_are_explained_as_they_run(ragged, layout):
                 left, right = (array(i, x, layout[i] == "t", odd=odd) for i, x in enumerate((a, b)))
                 libgemm.grouped_mm(left, right, offs, out=array(2, out, dtype=out_dtype, odd=2 * odd))
                 words = {"ragged": ragged, "layout": layout, "out_dtype": out_dtype, "aligned": not odd}
-                variant, reason = libgemm.explain_grouped_mm(M, N, K, GROUPS, **words)
+                choice = libgemm.explain_grouped_mm(M, N, K, GROUPS, **words)
+                variant, reason = choice.variant, choice.reason
                 assert launched() == kernel_of(variant) and " us expected" in reason
-                assert libgemm.explain_grouped_mm(M, N, K, GROUPS, **words, target=90) == (variant, reason)
+                assert libgemm.explain_grouped_mm(M, N, K, GROUPS, **words, target=90) == choice
                 assert (variant.op, variant.d_type, variant.trans_a) == ("grouped_mm", out_dtype, layout[0] == "t")
 
 
@@ -64,11 +65,12 @@ def test_pointer_arrays_are_explained_as_they_run():
     tables = {name: InterfaceArray(at(7) + 256 * i, (3,), "i64") for i, name in enumerate(names)}
     for dtype, out_dtype, aligned in (("f16", None, True), ("f16", "f32", False), ("bf16", None, False)):
         libgemm.grouped_gemm_tables(**tables, dtype=dtype, out_dtype=out_dtype, trans_b=True, aligned=aligned)
-        variant, reason = libgemm.explain_grouped_gemm(3, dtype, out_dtype=out_dtype, aligned=aligned, target=90)
+        choice = libgemm.explain_grouped_gemm(3, dtype, out_dtype=out_dtype, aligned=aligned, target=90)
+        variant, reason = choice.variant, choice.reason
         assert launched() == kernel_of(variant) and variant.align16 == aligned
         assert ("aligned = 1" in reason) == (not aligned)  # what would be faster
-    relu, _ = libgemm.explain_grouped_gemm(3, activation="relu", target=90)
-    tf32, _ = libgemm.explain_grouped_gemm(3, "f32", precision="tf32", layout="tn", target=80)
+    relu = libgemm.explain_grouped_gemm(3, activation="relu", target=90).variant
+    tf32 = libgemm.explain_grouped_gemm(3, "f32", precision="tf32", layout="tn", target=80).variant
     assert not relu.align16 and (tf32.target, tf32.precision, tf32.trans_a) == (80, "tf32", True)
 
 
@@ -79,17 +81,17 @@ def test_groups_that_are_done_before_their_descriptors_keep_the_small_tile():
         (4096, (128, 128, 64), True), (256, (128, 512, 512), True), (4, (1024, 1024, 1024), True),
         (16, (2048, 2048, 2048), True),
     ):  # fmt: skip
-        chosen, _ = libgemm.explain_grouped_gemm(groups, layout="nn", expected=expected, target=90)
+        chosen = libgemm.explain_grouped_gemm(groups, layout="nn", expected=expected, target=90).variant
         assert (chosen.name.endswith("_scratch")) == is_large, (groups, expected)
 
 
 def test_nothing_runs_without_groups_or_rows():
-    for variant, reason in (
+    for choice in (
         libgemm.explain_grouped_mm(M, N, K, 0, target=90),
         libgemm.explain_grouped_mm(0, N, K, 3, target=90),
         libgemm.explain_grouped_gemm(0, target=90),
     ):
-        assert variant is None and "empty" in reason
+        assert choice.variant is None and "empty" in choice.reason
 
 
 WRONG = [
@@ -111,7 +113,8 @@ def test_a_wrong_question_is_refused(ask, part):
 
 def test_the_command_explains_packed_groups():
     words = ["explain", "4096", "2048", "32768", "--groups", "8", "--target", "90", "--layout", "tn"]
-    variant, reason = libgemm.explain_grouped_mm(4096, 2048, 32768, 8, ragged="k", layout="tn", target=90)
+    choice = libgemm.explain_grouped_mm(4096, 2048, 32768, 8, ragged="k", layout="tn", target=90)
+    variant, reason = choice.variant, choice.reason
     done = run(sys.executable, "-m", "libgemm", *words, "--ragged", "k", driver=False)
     assert (done.returncode, done.stdout) == (0, f"{variant.name}\n{reason}\n")
     done = run(sys.executable, "-m", "libgemm", *words, "--ragged", "x", driver=False)

@@ -21,6 +21,22 @@ def test_python_is_clean(command):
     assert run(*command) == ""
 
 
+def test_the_package_and_a_caller_have_their_types():
+    assert run("mypy") == ""
+
+
+def test_a_caller_who_takes_it_wrong_is_told(tmp_path):
+    wrong = tmp_path / "wrong.py"
+    lines = (
+        "variant, reason = libgemm.explain(8, 8, 8)",
+        'libgemm.gemm(1, 2, activation="tanh")',
+        "libgemm.info()['x']",
+    )
+    wrong.write_text("\n".join(("import libgemm", *lines)) + "\n")
+    said = run("mypy", str(wrong))
+    assert [f"wrong.py:{i}: error" in said for i in range(1, 5)] == [False, True, True, True], said
+
+
 def test_c_is_formatted():
     handwritten = [str(p) for p in C_SOURCES if "golden" not in p.parts]
     assert len(handwritten) > 10

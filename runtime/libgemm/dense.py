@@ -7,9 +7,8 @@ went well is kept under its key, and a call of the same key sets just those. Wha
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from libgemm import ops
 from libgemm._framework import LaunchStream, raw_stream, version_mover, written
@@ -25,18 +24,18 @@ run = lib.libgemm_gemm
 T = TypeVar("T", bound=Any)
 
 
-@dataclass
-class Kept:
-    """A filled struct. One call at a time uses it: the GIL is released while that runs."""
+class Kept(NamedTuple):
+    """A filled struct. One call at a time uses it: the GIL is released while that runs. A tuple, since a call takes it
+    apart at once, which is quicker than by names."""
 
     args: Any
     words: memoryview  # of the struct, as 64-bit numbers: the quickest way to set a pointer
-    alive: list[Any]
     device: int
     may_be_negated: bool  # a bit that no key shows; bfloat16, which no complex type is made of, never has it
     current_stream: Callable[[int], int]
     new_workspace: Callable[[], Any] | None  # None where the call needs none
     new_out: Callable[[], Any]
+    alive: list[Any]
 
 
 known: dict[tuple[Any, ...], list[Kept]] = {}
@@ -76,13 +75,12 @@ def gemm(
     Autograd   Nothing is recorded: in grad mode, tensors that require grad are refused. Versions of `out` move.
     """
     key = kept = None
-    grad = grad_mode()
     if (
-        (type(a) in plain and not (grad and a.requires_grad))
-        and (type(b) in plain and b.is_cuda and not (grad and b.requires_grad))
-        and (out is None or (type(out) in plain and out.is_cuda and not (grad and out.requires_grad)))
-        and (bias is None or (type(bias) in plain and bias.is_cuda and not (grad and bias.requires_grad)))
-        and (c is None or (type(c) in plain and c.is_cuda and not (grad and c.requires_grad)))
+        (type(a) in plain and not (a.requires_grad and grad_mode()))
+        and (type(b) in plain and b.is_cuda and not (b.requires_grad and grad_mode()))
+        and (out is None or (type(out) in plain and out.is_cuda and not (out.requires_grad and grad_mode())))
+        and (bias is None or (type(bias) in plain and bias.is_cuda and not (bias.requires_grad and grad_mode())))
+        and (c is None or (type(c) in plain and c.is_cuda and not (c.requires_grad and grad_mode())))
     ):
         try:
             at_a, at_b = a.data_ptr(), b.data_ptr()
@@ -93,7 +91,7 @@ def gemm(
                 places |= at_c
             key = (
                 a.dtype, a.shape, a.is_contiguous() or a.stride(), b.dtype, b.shape, b.stride(), a.get_device(),
-                places & 15 if at_a and at_b and at_d else -1, alpha, beta, activation, precision, out_dtype, variant,
+                places & 15, alpha, beta, activation, precision, out_dtype, variant,
                 out is None or (out.dtype, out.shape, out.is_contiguous() or out.stride()),
                 bias is None or (bias.dtype, bias.shape, bias.stride(), (at_bias := bias.data_ptr()) == 0),
                 c is None or (c.dtype, c.shape, c.stride()), batch_invariant,
@@ -104,25 +102,25 @@ def gemm(
             pass
         except RuntimeError:  # a tensor without memory or strides: the general way says so
             key = None
-    if kept is not None and kept.may_be_negated and any(x is not None and x.is_neg() for x in (a, b, c, bias, out)):
+    if kept is not None and kept[3] and any(x is not None and x.is_neg() for x in (a, b, c, bias, out)):
         free.append(kept)
         key = kept = None
     if kept is None:
         return gemm_anew(  # type: ignore[no-any-return]
             a, b, c, alpha, beta, bias, activation, precision, out, out_dtype, variant, batch_invariant, stream, key
         )
+    args, words, device, _, current_stream, new_workspace, new_out, _ = kept
     launch = None
     if stream is None:
-        handle = kept.current_stream(kept.device)
+        handle = current_stream(device)
     else:
         launch = LaunchStream(stream, a)
-        launch.wait_for_torch(sys.modules["torch"], kept.device)
+        launch.wait_for_torch(sys.modules["torch"], device)
         handle = launch.handle & 0xFFFFFFFFFFFFFFFF
     made = out
     if made is None:
-        made = kept.new_out() if launch is None else launch.new_out(kept.new_out, a)
+        made = new_out() if launch is None else launch.new_out(new_out, a)
         at_d = made.data_ptr()
-    words = kept.words
     words[A] = at_a
     words[B] = at_b
     words[D] = at_d
@@ -131,11 +129,15 @@ def gemm(
     if bias is not None:
         words[BIAS] = at_bias
     words[STREAM] = handle
-    if kept.new_workspace:
-        workspace = kept.new_workspace() if launch is None else launch.new(kept.new_workspace, a)
+    if new_workspace:
+        workspace = new_workspace() if launch is None else launch.new(new_workspace, a)
         words[WORKSPACE] = workspace.data_ptr()
-    status = run(kept.args)
+    status = run(args)
     free.append(kept)
+    if status == lib.LIBGEMM_INVALID_ARGUMENT:  # a pointer: only the general way knows why
+        return gemm_anew(  # type: ignore[no-any-return]
+            a, b, c, alpha, beta, bias, activation, precision, out, out_dtype, variant, batch_invariant, stream, None
+        )
     if status:
         check(status)
     if out is not None:
@@ -209,5 +211,5 @@ def keep(key: tuple[Any, ...], args: Any, alive: list[Any], a: Any, out: Any) ->
     places = memoryview(ffi.buffer(args)).cast("Q")
     new_out = partial(new, out.shape, dtype=out.dtype)
     may_be_negated = {a.dtype, out.dtype} != {torch.bfloat16}
-    kept = Kept(args, places, alive, a.get_device(), may_be_negated, raw_stream(torch), workspace, new_out)
+    kept = Kept(args, places, a.get_device(), may_be_negated, raw_stream(torch), workspace, new_out, alive)
     known.setdefault(key, []).append(kept)

@@ -140,7 +140,7 @@ static void check_split(const struct launch *l, const libgemm_gemm_args *a, stru
 static void check_grid(const struct launch *l, const libgemm_gemm_args *a, int64_t tiles) {
   __int128 all = (__int128)tiles * a->batch * (has(l, "splits") ? value(l, "splits") : 1);
   bool exact = l->row->op == OP_GEMM ? !l->row->persistent : (l->row->guard & GUARD_CLUSTER) != 0;
-  if (!KNOWN_MANY_TILES || exact) REQUIRE(all <= INT32_MAX, "more tiles than kernels count");
+  if (!KNOWN_MANY_TILES || exact) REQUIRE(all + (exact ? 0 : l->grid) <= INT32_MAX, "more tiles than kernels count");
   REQUIRE(exact ? l->grid == all : l->grid <= all, "grid %u for %lld tiles of %lld products", l->grid, (long long)tiles,
           (long long)a->batch);
   if (l->row->op == OP_GEMM) return;

@@ -1,14 +1,23 @@
-# build, test, fuzz, gpu-test, bench, report, candidates, tune: one line each; the recipes are in Python.
+# build, install, test, fuzz, gpu-test, bench, report, candidates, tune, lock: one line each; the recipes are in Python.
 PYTHON ?= python3
+PREFIX ?= /usr/local
 export TARGETS MIN_DRIVER JOBS
 
-.PHONY: build test fuzz gpu-test bench report candidates tune clean
+.PHONY: build install test fuzz gpu-test bench report candidates tune lock clean
+
+# Runs a command and says how long it took; the exit status is the command's.
+timed = started=$$(date +%s); ($(1)); status=$$?; took=$$(($$(date +%s) - started)); \
+	echo "make $@ took $$((took / 60)) min $$((took % 60)) s"; exit $$status
 
 build:
-	@$(PYTHON) build/bootstrap.py build && .venv/bin/python -m build
+	@$(call timed,$(PYTHON) build/bootstrap.py build && .venv/bin/python -m build)
+
+install:
+	@$(PYTHON) -m build.install "$(PREFIX)" "$(DESTDIR)"
 
 test:
-	@$(PYTHON) build/bootstrap.py test && .venv/bin/python -m build && .venv/bin/python -m pytest -n auto --dist loadfile
+	@$(call timed,$(PYTHON) build/bootstrap.py test && .venv/bin/python -m build \
+		&& .venv/bin/python -m pytest -n auto --dist loadfile)
 
 fuzz:
 	@$(PYTHON) build/bootstrap.py test && .venv/bin/python tests/fuzz/run.py $(or $(SECONDS),60)
@@ -28,6 +37,9 @@ candidates:
 tune:
 	@$(PYTHON) bench/tune.py $(if $(SHAPES),--file $(SHAPES)) $(if $(SHAPES),,&& $(PYTHON) bench/tune_grouped.py) \
 		&& $(PYTHON) -m build.fit
+
+lock:
+	@$(PYTHON) -m build.pin
 
 clean:
 	rm -rf .cache dist runtime/libgemm/_lib runtime/libgemm/_ffi.py

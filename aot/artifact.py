@@ -43,9 +43,15 @@ class Artifact:
     local_bytes: int  # stack and spills per thread
     scratch_bytes: int  # device memory that the caller gives each block
     overlaps: bool  # waits by itself for the kernel ahead of it in the stream, and so may be started before that ends
+    architecture: str  # what the assembler was told: "sm_90a" runs on 9.0 alone, "sm_100f" on later 10.x too
     toolkit: tuple[int, int]  # CUDA release of the ptxas that made the cubin
     boxes: tuple[Box, ...]  # in order of the kernel's descriptors
     cubin: bytes = dataclasses.field(repr=False)
+
+    @property
+    def portable(self) -> bool:
+        """Whether later minor revisions of its compute capability run it too."""
+        return not self.architecture.endswith("a")
 
     @property
     def sha256(self) -> str:

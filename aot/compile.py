@@ -8,6 +8,7 @@ cannot express (tensor descriptors, clusters) goes through `triton.compile` with
 import ast
 import contextlib
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -23,6 +24,9 @@ SCRATCH_ALIGN = 128  # of a block's share of the workspace: what internal.h give
 # Triton's knobs that change the code: line info would put this folder's path into the cubin and change the machine
 # code; fp fusion's default flips between Triton releases. Read by Triton from the environment at each compilation.
 ENVIRONMENT = {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_DEFAULT_FP_FUSION": "1"}
+# All else that a compilation sees of the caller's environment. Triton, LLVM and the assembler read dozens of variables
+# (TRITON_*, DISABLE_LLVM_OPT, PTXAS_OPTIONS, ...): one left over from debugging would ship under the usual cache key.
+KEPT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 
 # Triton carries two assemblers, and by its own choice takes 12.9's below sm_90, 13.4's from there. Cubins of 12.9's
 # load on older drivers. Driver releases a build can be asked to stay loadable on -> assembler; None: Triton's choice.
@@ -62,29 +66,71 @@ class OfflineDriver:
 
 
 @contextlib.contextmanager
+def known_environment(**more: str):
+    """The process's environment is KEPT, ENVIRONMENT and `more` meanwhile."""
+    saved = dict(os.environ)
+    known = {name: saved[name] for name in KEPT if name in saved} | ENVIRONMENT | more
+    try:
+        replace_environment(known)
+        yield
+    finally:
+        replace_environment(saved)
+
+
+def replace_environment(wanted: dict[str, str]) -> None:
+    for name in set(os.environ) - set(wanted):
+        del os.environ[name]
+    os.environ.update(wanted)
+
+
+def check_import() -> None:
+    """Triton reads a few variables once, when it is imported: where that was not here, they must not have been set."""
+    from triton import knobs
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    read = {
+        "PTXAS_OPTIONS": CUDAOptions.ptx_options,
+        "TRITON_DEBUG": knobs.runtime.debug,
+        "TRITON_INSTRUMENTATION_MODE": knobs.compilation.instrumentation_mode,
+    }
+    for name, value in read.items():
+        if value:
+            raise CompileError(f"{name} = {value!r} when Triton was imported: it would change the code; unset it")
+
+
+@contextlib.contextmanager
+def architecture(name: str):
+    """Triton asks for suffix a from 9.0 on, whose code runs on that very capability alone; it has no option for it."""
+    from triton.backends.nvidia import compiler
+
+    saved = compiler.sm_arch_from_capability
+    compiler.sm_arch_from_capability = lambda capability: name
+    try:
+        yield
+    finally:
+        compiler.sm_arch_from_capability = saved
+
+
+@contextlib.contextmanager
 def offline(variant: Variant, min_driver: int | None = None):
     """Environment, cache folder and driver for one compilation, and the listener's record of it."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-
-    environment = dict(ENVIRONMENT)
-    if chosen := assembler(variant.target, min_driver):
-        folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-        environment["TRITON_PTXAS_BLACKWELL_PATH"] = str(folder / chosen)
-
     record = {}
-    target = GPUTarget("cuda", variant.target, WARP_SIZE)
-    saved = {name: os.environ.get(name) for name in (*environment, "TRITON_CACHE_DIR")}
-    with tempfile.TemporaryDirectory(prefix="libgemm-triton-") as cache:
-        os.environ.update(environment, TRITON_CACHE_DIR=cache)
+    with tempfile.TemporaryDirectory(prefix="libgemm-triton-") as cache, known_environment(TRITON_CACHE_DIR=cache):
+        import triton
+        from triton.backends.compiler import GPUTarget
+
+        check_import()
+        if chosen := assembler(variant.target, min_driver):
+            folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+            os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = str(folder / chosen)
+        target = GPUTarget("cuda", variant.target, WARP_SIZE)
         triton.runtime.driver.set_active(OfflineDriver(target))
         triton.knobs.compilation.listener = lambda **event: record.update(event)
         try:
-            yield target, record, cache
+            with architecture(variant.architecture):
+                yield target, record, cache
         finally:
             triton.knobs.compilation.listener = None
-            for name, value in saved.items():
-                os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
 def run_tool(variant: Variant, cache: str) -> None:
@@ -168,6 +214,9 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes, ptx: str) -> A
     problems = []
     if facts.target != variant.target:
         problems.append(f"cubin is for sm_{facts.target}")
+    architecture = re.search(r"^\.target (\w+)", ptx, re.M)[1]
+    if architecture != variant.architecture:
+        problems.append(f"PTX is for {architecture}, {variant.architecture} was asked for")
     if facts.kernel != metadata["name"]:
         problems.append(f"cubin holds {facts.kernel}, metadata says {metadata['name']}")
     if facts.threads not in (None, threads):
@@ -203,6 +252,7 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes, ptx: str) -> A
         local_bytes=facts.local_bytes,
         scratch_bytes=scratch,
         overlaps="griddepcontrol.wait" in ptx,
+        architecture=architecture,
         toolkit=facts.toolkit,
         boxes=make_boxes(variant, metadata),
         cubin=cubin,

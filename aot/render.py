@@ -8,9 +8,9 @@ import jinja2
 
 from aot.artifact import Artifact
 from aot.manifest import canonical, driver_floor
-from aot.pack import STRIPE, Packed
+from aot.pack import STRIPE, Packed, sums
 from kernels.model import CLUSTERS, MACHINE, PENALTY, known_of
-from kernels.spec import DTYPES, HELPERS, LAYOUTS, OPS, PRECISIONS, TARGETS, Variant
+from kernels.spec import DTYPES, HELPERS, INTEGRATED, LAYOUTS, OPS, PRECISIONS, TARGETS, Variant
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -107,7 +107,7 @@ def target_tables(rows: list[Row]) -> list[dict]:
                 "min_cuda": min_cuda,
                 "min_driver": min_driver,
                 "rows": len(own),
-                "multiprocessors": TARGETS[number].multiprocessors,
+                "portable": all(artifact.portable for _, artifact in own),
                 "known": known_shapes(number, [variant for variant, _ in own]),
                 "buckets": bucket_starts([variant for variant, _ in own], first),
             }
@@ -150,7 +150,8 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         files[f"{launcher_name(kernel)}.c"] = text
     files["table.c"] = env.get_template("table.c.j2").render(
         rows=[
-            {"variant": v, "artifact": a, "place": packed.places[v.name], "launcher": launcher_name(a.kernel),
+            {"variant": v, "artifact": a, "sums": sums(a.cubin), "place": packed.places[v.name],
+             "launcher": launcher_name(a.kernel),
              "op": ALL_OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a][2], "d_type": DTYPES[v.problem.d][2],
              "precision": PRECISIONS[v.problem.precision], "layout": LAYOUTS.index(v.problem.layout),
              "fit": f"&{fit_symbol(v)}" if v.fit else "NULL", "model": [float(number) for number in astuple(v.model)]}
@@ -158,6 +159,11 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         ],
         launchers=[launcher_name(kernel) for kernel in signatures],
         targets=target_tables(rows),
+        buildables=[
+            {"target": number, "multiprocessors": target.multiprocessors, "shared_bytes": target.shared_bytes,
+             "portable": target.suffix != "a", "integrated": number in INTEGRATED}
+            for number, target in TARGETS.items()
+        ],
         chunks=packed.chunks,
         stripe_bytes=STRIPE,
         types=type_table(),

@@ -59,12 +59,12 @@ def calls(shape: dict, dtype: str) -> dict:
 
 
 def variant_of(shape: dict, dtype: str, **more) -> str:
-    chosen, _ = libgemm.explain(
+    choice = libgemm.explain(
         shape["m"], shape["n"], shape["k"], dtype, layout=shape["layout"].lower(),
         out_dtype="f32" if shape["out"] == "f32" else None, precision="tf32" if dtype == "f32" else None,
         **more,
     )  # fmt: skip
-    return chosen.name
+    return choice.variant.name
 
 
 def compare(shape: dict, dtype: str) -> dict:

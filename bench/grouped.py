@@ -151,12 +151,12 @@ def variant_of(case: dict, dtype: str) -> str:
     m, n, k, groups, ragged = (case[key] for key in ("m", "n", "k", "groups", "ragged"))
     words = {"layout": case["layout"].lower(), "out_dtype": case.get("out")}
     if case["op"] == "grouped_gemm":
-        chosen, _ = libgemm.explain_grouped_gemm(groups, dtype, expected=expected(case), **words)
+        chosen = libgemm.explain_grouped_gemm(groups, dtype, expected=expected(case), **words).variant
     elif case["op"] == "grouped_gemm_jagged":
-        chosen, _ = libgemm.explain(m, n, k, dtype, **words)
+        chosen = libgemm.explain(m, n, k, dtype, **words).variant
     else:
         m = m // groups if ragged == "none" else m
-        chosen, _ = libgemm.explain_grouped_mm(m, n, k, groups, dtype, ragged=ragged.lower(), **words)
+        chosen = libgemm.explain_grouped_mm(m, n, k, groups, dtype, ragged=ragged.lower(), **words).variant
     return chosen.name
 
 

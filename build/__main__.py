@@ -4,12 +4,17 @@ Options come from the environment, so that `make build TARGETS=90` works:
   TARGETS     compute capabilities * 10, by comma or space (default: kernels.spec.DEFAULT_TARGETS)
   MIN_DRIVER  driver release that every kernel must load on, 525 or 580 (default: aot.compile.DEFAULT_MIN_DRIVERS)
   JOBS        compile processes (default: the cores this process may use)
+  CC          C compiler, which may be a cross compiler for aarch64 (default: cc)
+  CFLAGS, LDFLAGS   flags for it, after ours
 """
 
+import contextlib
 import importlib.metadata
-import json
 import os
+import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,15 +22,19 @@ from aot.compile import MIN_DRIVERS
 from aot.manifest import make_manifest
 from aot.pack import pack
 from aot.render import in_table_order, render
-from build.cache import Cache, digest
+from build.cache import Cache
 from build.compile_all import BuildError, Limits, compile_all
-from build.link import CFLAGS, CSRC, LDFLAGS, LIBRARIES, Linked, link
-from build.package import ROOT, header_constant, package, write_manifest
+from build.compiler import Compiler
+from build.link import Linked, link
+from build.lock import only_build
+from build.package import header_constant
+from build.publish import NotPutBackError, files_in, publish, sweep
+from build.stamp import inputs, record, up_to_date
+from build.tree import LINK, ROOT, write_all, write_manifest
 from kernels.spec import DEFAULT_TARGETS, TARGETS, SpecError
 from kernels.variants import variants
 
-CACHE = ROOT / ".cache"
-DIST = ROOT / "dist"
+STAMP = Path(".cache/dist.json")
 
 
 @dataclass(frozen=True)
@@ -57,69 +66,74 @@ def toolchain() -> dict:
     return {name: importlib.metadata.version(name) for name in ("triton", "lz4")}
 
 
-def generator_digest() -> str:
-    """Everything beside artifacts and variants that decides dist/: our sources, templates, flags and packages."""
-    folders = (ROOT / "aot", ROOT / "build", ROOT / "kernels", ROOT / "runtime")
-    files = [p for f in folders for p in sorted(f.rglob("*")) if p.is_file() and is_source(p)]
-    versions = [importlib.metadata.version(name) for name in ("triton", "lz4", "cffi", "jinja2", "hatchling")]
-    flags = json.dumps([CFLAGS, LDFLAGS, LIBRARIES, versions])
-    return digest(flags, *(part for p in files for part in (str(p.relative_to(ROOT)), p.read_bytes())))
+@contextlib.contextmanager
+def workplace(root: Path) -> Iterator[Path]:
+    """An empty folder for what a build makes, and the checkout's products to itself. Clears what killed builds left."""
+    cache = root / ".cache"
+    with only_build(cache / "build.lock"):
+        for left in cache.glob("making-*"):
+            shutil.rmtree(left)
+        for folder in (root / "dist", root / "runtime" / "libgemm", cache / "candidates"):
+            sweep(folder)
+        sweep(cache, deep=False)  # not through thousands of kernels
+        with tempfile.TemporaryDirectory(prefix="making-", dir=cache) as scratch:
+            yield Path(scratch)
 
 
-def is_source(path: Path) -> bool:
-    return "__pycache__" not in path.parts and "_lib" not in path.parts and path.name != "_ffi.py"
-
-
-def up_to_date(stamp: Path, key: str) -> bool:
-    """Whether dist/ and the staged package are what `key` made; each file is compared with its recorded hash."""
-    try:
-        record = json.loads(stamp.read_text())
-        return record["key"] == key and all(
-            digest((ROOT / name).read_bytes()) == sha for name, sha in record["files"].items()
-        )
-    except (OSError, ValueError, KeyError):
-        return False
-
-
-def products(wheel: Path) -> list[Path]:
-    staged = ROOT / "runtime" / "libgemm"
-    return [DIST / "libgemm.so", DIST / "libgemm.h", DIST / "libgemm.pc", wheel, staged / "_ffi.py",
-            *sorted((staged / "_lib").iterdir())]  # fmt: skip
-
-
-def make_library(rows, manifest: dict, output: Path) -> Linked:
+def make_library(rows, manifest: dict, output: Path, compiler: Compiler) -> Linked:
     packed = pack([artifact for _, artifact in rows])
-    return link(render(rows, packed, manifest), output, CSRC, os.environ.get("CC", "cc"))
+    return link(render(rows, packed, manifest), output, compiler=compiler)
 
 
-def build() -> None:
-    plan = make_plan()
-    table = variants(plan.targets)
-    artifacts = compile_all(table, Cache(CACHE / "artifacts", plan.min_driver), plan.limits)
-    rows = in_table_order(list(zip(table, artifacts, strict=True)))
-    manifest = make_manifest(rows, header_constant("LIBGEMM_VERSION"), toolchain())
-    stamp, key = CACHE / "dist.json", digest(manifest["build_id"], generator_digest())
-    if up_to_date(stamp, key):
-        write_manifest(manifest, DIST)  # the commit may have moved
-        state = "unchanged"
-    else:
-        wheel = package(make_library(rows, manifest, DIST / "libgemm.so"), manifest, DIST)
-        files = {str(p.relative_to(ROOT)): digest(p.read_bytes()) for p in products(wheel)}
-        stamp.write_text(json.dumps({"key": key, "files": files}))
-        state = "built"
-    size = (DIST / "libgemm.so").stat().st_size
-    print(f"dist/libgemm.so {state}: {len(rows)} variants for sm {', '.join(map(str, plan.targets))}, "
-          f"{size / 1e6:.1f} MB, build {manifest['build_id'][:16]}")  # fmt: skip
+def strangers(dist: Path) -> list[Path]:
+    """What other builds left: `pip install dist/*.whl` takes one wheel, and Python takes libgemm.so for a module."""
+    return [*dist.glob("libgemm-*.whl"), *(dist / f"libgemm.{end}" for end in ("so", "h", "pc"))]
 
 
-def main() -> int:
+def build(root: Path = ROOT) -> None:
+    plan, compiler = make_plan(), Compiler.of_environment()
+    tools = compiler.identity()  # now, so that a bad CC is told before minutes of compiling
+    with workplace(root) as scratch:
+        table = variants(plan.targets)
+        artifacts = compile_all(table, Cache(root / ".cache" / "artifacts", plan.min_driver), plan.limits)
+        rows = in_table_order(list(zip(table, artifacts, strict=True)))
+        manifest = make_manifest(rows, header_constant("LIBGEMM_VERSION"), toolchain())
+        stamp, key = root / STAMP, inputs(manifest["build_id"], tools, root)
+        if up_to_date(stamp, key, root):
+            write_manifest(manifest, scratch)  # the commit may have moved
+            publish({root / "dist" / "manifest.json": scratch / "manifest.json"})
+            state = "unchanged"
+        else:
+            linked = make_library(rows, manifest, scratch / "libgemm.so", compiler)
+            made = write_all(linked, manifest, root / "runtime", scratch)
+            (scratch / "stamp").write_text(record(key, made))
+            places = {root / path.relative_to(made): path for path in files_in(made)}
+            gone = [path for path in strangers(root / "dist") if path not in places]
+            publish({**places, stamp: scratch / "stamp"}, gone)  # the stamp last: it says that all the others stand
+            state = "built"
+    print(f"dist/{LINK} {state}: {len(rows)} variants for sm {', '.join(map(str, plan.targets))}, "
+          f"{megabytes(root / 'dist' / LINK)}, build {manifest['build_id'][:16]}")  # fmt: skip
+    for wheel in (root / "dist").glob("libgemm-*.whl"):
+        print(f"dist/{wheel.name}: {megabytes(wheel)}")
+
+
+def megabytes(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.1f} MB"
+
+
+def main(work=build, about: str = __doc__) -> int:
+    """Run a build that takes no arguments, and turn what stops it into a sentence."""
     if sys.argv[1:]:
-        print(f"{__doc__.splitlines()[0]}\nThis command takes no arguments; given: {sys.argv[1:]}", file=sys.stderr)
+        print(f"{about.splitlines()[0]}\nThis command takes no arguments; given: {sys.argv[1:]}", file=sys.stderr)
         return 2
     try:
-        build()
-    except (BuildError, SpecError) as error:
+        work()
+    except (BuildError, SpecError, NotPutBackError) as error:
         print(f"build failed: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        reason = f"{error.strerror or error}: {error.filename}"
+        print(f"build failed: {reason}; dist/ and the Python package are as they were", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("build stopped; finished kernels are kept, run it again to go on", file=sys.stderr)

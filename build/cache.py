@@ -14,7 +14,7 @@ from aot.compile import ENVIRONMENT, KERNELS, assembler, source_closure
 from kernels.arguments import ARGUMENTS
 from kernels.spec import Variant
 
-FORMAT = 3  # of the record; a change makes old entries unreachable
+FORMAT = 4  # of the record; a change makes old entries unreachable
 
 
 def digest(*parts: bytes | str) -> str:
@@ -49,7 +49,8 @@ class Cache:
 
     def key(self, variant: Variant) -> str:
         chosen = assembler(variant.target, self.min_driver)
-        facts = json.dumps([variant.name, variant.kernel, variant.constexprs(), variant.config.__dict__, chosen])
+        options = [variant.constexprs(), variant.config.__dict__, variant.architecture, chosen]
+        facts = json.dumps([variant.name, variant.kernel, *options])
         return digest(self.toolchain, self.source_digest(variant.kernel), facts)
 
     def path(self, variant: Variant) -> Path:

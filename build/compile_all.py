@@ -3,15 +3,14 @@
 import concurrent.futures
 import multiprocessing
 import resource
-import sys
 from dataclasses import dataclass
 
 import pebble
-from tqdm import tqdm
 
 from aot.artifact import Artifact
 from aot.compile import compile_variant
 from build.cache import Cache
+from build.progress import progress
 from kernels.spec import Variant
 
 
@@ -50,7 +49,7 @@ def run_pool(waiting: list[Variant], cache: Cache, limits: Limits, work) -> tupl
     context = multiprocessing.get_context("spawn")
     # max_tasks bounds what a leaky compiler can pile up in one worker
     pool = pebble.ProcessPool(limits.jobs, 200, limit_memory, (limits.memory_bytes,), context)
-    bar = tqdm(total=len(waiting), desc="compile", unit="kernel", file=sys.stderr, mininterval=1.0)
+    shown = progress(len(waiting))
     try:
         futures = {pool.schedule(work, (v, cache.min_driver), timeout=limits.seconds): v for v in waiting}
         for future in concurrent.futures.as_completed(futures):
@@ -61,11 +60,10 @@ def run_pool(waiting: list[Variant], cache: Cache, limits: Limits, work) -> tupl
                 made[variant.name] = result
             else:
                 failures.append(result)
-            bar.set_postfix(failed=len(failures), refresh=False)
-            bar.update()
+            shown.advance(len(failures))
         pool.close()
     finally:
-        bar.close()
+        shown.close()
         pool.stop()  # at once on Ctrl-C or an error; after close() there is nothing left to stop
         pool.join()
     return made, failures

@@ -1,6 +1,5 @@
 """C text and blobs -> libgemm.so, and proof that the file is what it must be. Compiles no kernel."""
 
-import platform
 import re
 import shutil
 import subprocess
@@ -13,20 +12,11 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
 from build.compile_all import BuildError
+from build.compiler import Compiler
 
 CSRC = Path(__file__).resolve().parent.parent / "aot" / "csrc"
-SONAME = "libgemm.so.1"
-CFLAGS = [
-    "-O2", "-std=c11", "-fPIC", "-fvisibility=hidden", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2",
-    "-Wall", "-Wextra", "-Werror", "-Wdate-time", "-g0",
-]  # fmt: skip
-LDFLAGS = [
-    "-shared", "-s", f"-Wl,-soname,{SONAME}", "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--no-undefined",
-    "-Wl,--build-id=sha1", "-Wl,-Bsymbolic",
-]  # fmt: skip
-# In glibc < 2.34 these functions live in libraries of their own; name those, so that the file runs there too.
-LIBRARIES = ["-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0"]
 NEEDED = {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}  # as platform tags of wheels name them
 GLIBC_CEILING = (2, 17)
 PREFIX = "libgemm_"
 
@@ -35,7 +25,7 @@ PREFIX = "libgemm_"
 class Linked:
     library: Path
     glibc: tuple[int, int]  # newest symbol version needed, measured
-    machine: str
+    machine: str  # of the file, which need not be this one
 
 
 def header_text() -> str:
@@ -86,12 +76,14 @@ def check_library(path: Path) -> Linked:
             faults.append("has no RELRO segment")
         if "PT_GNU_STACK" not in segments or segments["PT_GNU_STACK"]["p_flags"] & 1:
             faults.append("has an executable stack")
+        if elf["e_machine"] not in MACHINES:
+            faults.append(f"is for {elf['e_machine']}; allowed is {', '.join(MACHINES)}")
         glibc = newest_glibc(elf)
         if glibc > GLIBC_CEILING:
             faults.append("needs glibc {}.{}; at most {}.{} is allowed".format(*glibc, *GLIBC_CEILING))
     if faults:
         raise BuildError(f"{path.name}: {'; '.join(faults)}")
-    return Linked(path, max(glibc, GLIBC_CEILING), platform.machine())
+    return Linked(path, max(glibc, GLIBC_CEILING), MACHINES[elf["e_machine"]])
 
 
 def run(command: list[str], folder: Path) -> None:
@@ -100,11 +92,10 @@ def run(command: list[str], folder: Path) -> None:
         raise BuildError(f"{' '.join(command[:2])} ... failed in {folder}:\n{done.stderr.strip()[-4000:]}")
 
 
-def link(files: dict[str, str | bytes], output: Path, csrc: Path = CSRC, compiler: str = "cc") -> Linked:
-    """Compile and link in a temporary folder, check, then move into place: `output` is whole or untouched."""
-    if not shutil.which(compiler):
-        raise BuildError(f"no C compiler '{compiler}': install gcc (Debian: gcc, Fedora: gcc)")
-    with tempfile.TemporaryDirectory(prefix="libgemm-link-") as name:
+def link(files: dict[str, str | bytes], output: Path, csrc: Path = CSRC, compiler: Compiler | None = None) -> Linked:
+    """Compile and link in a folder beside `output`, check, then rename: `output` is whole or untouched."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=output.parent) as name:
         folder = Path(name)
         for source in csrc.iterdir():
             shutil.copy(source, folder)
@@ -112,11 +103,7 @@ def link(files: dict[str, str | bytes], output: Path, csrc: Path = CSRC, compile
             (folder / file).write_bytes(content.encode() if isinstance(content, str) else content)
         (folder / "exports.map").write_text(f"LIBGEMM_1 {{ global: {PREFIX}*; local: *; }};\n")
         sources = sorted(path.name for path in folder.glob("*.c"))
-        run([compiler, *CFLAGS, *LDFLAGS, "-Wl,--version-script=exports.map", "-o", "libgemm.so", *sources, *LIBRARIES],
-            folder)  # fmt: skip
+        run((compiler or Compiler()).command("libgemm.so", sources), folder)
         linked = check_library(folder / "libgemm.so")
-        output.parent.mkdir(parents=True, exist_ok=True)
-        scratch = output.with_suffix(".partial")
-        shutil.copy(folder / "libgemm.so", scratch)
-        scratch.rename(output)
+        linked.library.rename(output)
     return Linked(output, linked.glibc, linked.machine)

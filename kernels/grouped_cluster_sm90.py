@@ -58,7 +58,8 @@ def grouped_mm_cluster(
     ring = make_ring(a_desc, b_desc, STAGES, TRANS_A, TRANS_B)
     gdc_wait()  # what the kernel before this one writes may be our A, B, C or ends, what it reads our D
     piece = gl.program_id(0)
-    index, row, col, start, depth = groups_at.equal_tile(piece // splits)
+    index, row, col = groups_at.equal_tile(piece // splits)
+    start, depth = groups_at.equal_cut(index, 0, gl.to_tensor(0))
     end = index * d_step + M  # of the group in D
     shape = Shape(end, N // WHOLE * WHOLE, depth, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, splits)
     buf = allocate_sums(shape)

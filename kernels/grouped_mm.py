@@ -17,6 +17,11 @@ def load_end(offs_ptr, index, offs_wide, mask):
 
 
 @triton.jit
+def larger(a, b):
+    return tl.maximum(a, b)
+
+
+@triton.jit
 def lane_value(x, here):
     """The value of one lane, whose `here` is set, as a scalar."""
     return tl.sum(tl.where(here, x, 0), 0)
@@ -38,7 +43,7 @@ def grouped_mm(
     `ragged` is the C enum: 0 the ends cut M, 1 N, 2 K, 3 there are no ends. Operands that all groups share have batch
     strides of 0. With zero_tail what lies behind the last end of M or N is one more group, of K = 0 and no epilogue.
     Ends are clamped to [previous end, size] before use, so a table that lies gives wrong numbers but never an address
-    outside the buffers.
+    outside the buffers, and nothing of what it cuts is computed twice.
     """
     CHUNK: tl.constexpr = 128
     # Whether neither A nor B has K as its contiguous dimension: then aligned rows need no multiple of ALIGN of it.
@@ -58,19 +63,21 @@ def grouped_mm(
     count = groups + zero_tail
     tile = tl.program_id(0).to(tl.int64)
     before = tl.zeros((), dtype=tl.int64)  # tiles in the chunks already passed
+    passed = tl.zeros((), dtype=tl.int64)  # their largest end
     lane = tl.arange(0, CHUNK)
     for chunk in range(0, count, CHUNK):
         group = chunk + lane
         start = load_end(offs_ptr, group - 1, offs_wide, (group > 0) & (group <= ends))
         end = load_end(offs_ptr, group, offs_wide, group < ends)
         end = tl.where(group < groups, end, size)  # of the tail
-        start = tl.minimum(tl.maximum(start, 0), size)
+        start = tl.maximum(tl.associative_scan(tl.minimum(start, size), 0, larger), passed)
         end = tl.minimum(tl.maximum(end, start), size)
         tiles_m = (tl.where(ragged == 0, end - start, M) + BLOCK_M - 1) // BLOCK_M
         tiles_n = (tl.where(ragged == 1, end - start, N) + BLOCK_N - 1) // BLOCK_N
         tiles = tl.where(group < count, tiles_m * tiles_n, 0)
         upto = tl.cumsum(tiles, 0)
         total = tl.sum(tiles, 0)
+        passed = tl.maximum(passed, tl.max(tl.where(group < ends, end, 0), 0))
         while tile < before + total:
             inside = tile - before
             here = lane == tl.sum((upto <= inside).to(tl.int32), 0)

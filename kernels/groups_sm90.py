@@ -7,6 +7,13 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.queue_sm90 import Place
 
+CHUNK = gl.constexpr(128)  # groups whose ends are read at once
+
+
+@gluon.jit
+def larger(a, b):
+    return gl.maximum(a, b)
+
 
 @gluon.aggregate
 class Groups:
@@ -50,18 +57,25 @@ class Groups:
 
     @gluon.jit
     def equal_tile(self, tile):
-        """Group, row and column within it, and begin and extent in K of a tile, where every group has as many."""
+        """Group, and row and column within it, of a tile, where every group has as many."""
         tiles_m = gl.cdiv(self.M, self.BLOCK_M)
         per_group = tiles_m * gl.cdiv(self.N, self.BLOCK_N)
-        index = tile // per_group
         row, col = self.inside(tile % per_group, tiles_m)
-        row *= self.BLOCK_M
-        start = 0
+        return tile // per_group, row * self.BLOCK_M, col
+
+    @gluon.jit
+    def equal_cut(self, index, seen, start):
+        """Begin and extent in K of group `index`, where ends cut K. It begins at the largest end before it: `start` is
+        that of the first `seen` groups, and grows with them."""
+        layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+        lane = gl.arange(0, CHUNK, layout)
         depth = self.K
         if self.offs_ptr.to(gl.int64) != 0:
-            start = self.end_of(index - 1, self.K)
+            for first in range(seen, index, CHUNK):
+                group = first + lane
+                start = gl.maximum(start, gl.max(self.end_of(gl.where(group < index, group, -1), self.K), 0))
             depth = gl.maximum(self.end_of(index, self.K) - start, 0)
-        return index, row, col, start, depth
+        return start, depth
 
     @gluon.jit
     def equal_operands(self, index, row, col, start, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr):
@@ -114,9 +128,9 @@ def finish(queue, sent, row, step):
 def load_ragged(groups, ring, queue):
     """One warp, where ends cut the rows of A and D. Ends are scanned CHUNK at a time by a prefix sum over their tiles.
 
-    Ends are clamped to [previous end, M], so a table that lies gives wrong rows but never an address outside.
+    Ends are clamped to [previous end, M], so a table that lies gives wrong rows but never an address outside, and no
+    row is computed twice.
     """
-    CHUNK: gl.constexpr = 128
     layout: gl.constexpr = gl.BlockedLayout([4], [32], [1], [0])
     gdc_wait()  # what the kernel before this one writes may be our A, B or ends
     lane = gl.arange(0, CHUNK, layout)
@@ -132,6 +146,7 @@ def load_ragged(groups, ring, queue):
         group = chunk + lane
         there = group < groups.groups
         start = groups.end_of(gl.where(there, group - 1, -1), groups.M)
+        start = gl.maximum(gl.associative_scan(start, 0, larger), final)
         end = gl.maximum(groups.end_of(gl.where(there, group, -1), groups.M), start)
         tiles = gl.where(there, gl.cdiv(end - start, groups.BLOCK_M) * tiles_n, 0)
         upto = gl.cumsum(tiles, 0)
@@ -179,8 +194,12 @@ def load_equal(groups, ring, queue):
     per_group = tiles_m * gl.cdiv(groups.N, groups.BLOCK_N)
     step = 0
     sent = 0
+    seen = 0
+    start = 0
     for tile in range(gl.program_id(0), groups.groups * per_group, gl.num_programs(0)):
-        index, row, col, start, depth = groups.equal_tile(tile)
+        index, row, col = groups.equal_tile(tile)
+        start, depth = groups.equal_cut(index, seen, start)
+        seen = index
         count = gl.cdiv(depth, groups.BLOCK_K)
         first = row + index * groups.d_step
         end = index * groups.d_step + groups.M

@@ -1,5 +1,6 @@
-"""The wheel's platform tag, from what the linker measured; refuses to build a wheel without the library."""
+"""The wheel's platform tag, from what the linker measured; refuses to build a wheel without that very library."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -13,5 +14,7 @@ class CustomBuildHook(BuildHookInterface):
         if missing:
             raise FileNotFoundError(f"{', '.join(missing)} missing in {folder}: run `make build` first")
         platform = json.loads((folder / "platform.json").read_text())
+        if hashlib.sha256((folder / "libgemm.so").read_bytes()).hexdigest() != platform["sha256"]:
+            raise ValueError(f"{folder / 'libgemm.so'} is not the library of platform.json: run `make build` again")
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-manylinux_{}_{}_{}".format(*platform["glibc"], platform["machine"])

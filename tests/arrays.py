@@ -43,13 +43,15 @@ class ManagedVersioned(ctypes.Structure):
 
 
 class Facts:
-    def __init__(self, pointer: int, shape, dtype="f16", strides=None, device=(CUDA, 0), lanes=1, offset=0):
+    def __init__(self, pointer: int, shape, dtype="f16", strides=None, device=(CUDA, 0), lanes=1, offset=0, **more):
         self.pointer, self.shape, self.dtype, self.strides = pointer, tuple(shape), dtype, strides
-        self.device, self.lanes, self.offset = device, lanes, offset
+        self.device, self.lanes, self.offset, self.more = device, lanes, offset, more
         self.streams = []  # what consumers passed to __dlpack__
 
 
 class InterfaceArray(Facts):
+    """`more` are entries of the interface."""
+
     @property
     def __cuda_array_interface__(self) -> dict:
         _, bits, typestr = TYPES[self.dtype]
@@ -60,6 +62,7 @@ class InterfaceArray(Facts):
             "data": (self.pointer, False),
             "strides": strides,
             "version": 3,
+            **self.more,
         }
 
 
@@ -83,7 +86,11 @@ class DLPackArray(Facts):
 
     def capsule(self, managed):
         self.managed = managed
-        return new_capsule(ctypes.addressof(managed), self.name, None)
+        return new_capsule(ctypes.addressof(managed), self.name, self.destructor())
+
+    def destructor(self):
+        """What a capsule calls when it dies; None for nothing."""
+        return None
 
     def __dlpack__(self, stream=None):
         self.streams.append(stream)
@@ -91,12 +98,31 @@ class DLPackArray(Facts):
 
 
 class VersionedArray(DLPackArray):
+    """`more` may have the `version` and the `flags` of the capsule."""
+
     name = b"dltensor_versioned"
 
     def __dlpack__(self, *, stream=None, max_version=None):
         self.streams.append(stream)
         assert max_version[0] >= 1
-        return self.capsule(ManagedVersioned((1, 0), None, None, 0, self.tensor()))
+        version, flags = self.more.get("version", (1, 0)), self.more.get("flags", 0)
+        return self.capsule(ManagedVersioned(version, None, None, flags, self.tensor()))
+
+
+class LentArray(VersionedArray):
+    """Its memory is lent for as long as the capsule lives: `at_death` is called, and nothing can be read any more."""
+
+    def __init__(self, *facts, at_death, **words):
+        super().__init__(*facts, **words)
+        self.at_death = at_death
+
+    def destructor(self):
+        def die(_):
+            self.at_death()
+            self.managed.tensor.data = 0
+
+        self.kept = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(die)
+        return self.kept
 
 
 MAKERS = {INTERFACE: InterfaceArray, PLAIN: DLPackArray, VERSIONED: VersionedArray}

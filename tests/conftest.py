@@ -43,6 +43,19 @@ def report_words(results: Path, manifest_path: Path) -> list[str]:
     return words
 
 
+def unproven_words(results: Path, manifest_path: Path) -> list[str]:
+    """One sentence that cannot be missed, where no committed GPU report speaks of the library in dist/."""
+    if not manifest_path.is_file():
+        return []
+    built = json.loads(manifest_path.read_text())["build_id"]
+    if any(json.loads(path.read_text())["build_id"] == built for path in results.glob("gpu_*.json")):
+        return []
+    return [
+        f"NOT RUN: `make test` runs no fast kernel anywhere, and no GPU report speaks of build {built[:16]}: "
+        "until `make gpu-test` passes on a GPU, nothing shows that its fast kernels are right"
+    ]
+
+
 def bench_words(results: Path, manifest_path: Path) -> list[str]:
     """One sentence for each committed benchmark: whether it speaks of the library in dist/."""
     if not manifest_path.is_file():
@@ -57,6 +70,8 @@ def bench_words(results: Path, manifest_path: Path) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter):
-    built = ROOT / "dist" / "manifest.json"
-    for line in report_words(ROOT / "tests" / "results", built) + bench_words(ROOT / "bench" / "results", built):
+    built, results = ROOT / "dist" / "manifest.json", ROOT / "tests" / "results"
+    for line in report_words(results, built) + bench_words(ROOT / "bench" / "results", built):
         terminalreporter.write_line(line)
+    for line in unproven_words(results, built):
+        terminalreporter.write_line(line, red=True, bold=True)

@@ -35,6 +35,7 @@ def sample_artifact(variant) -> Artifact:
         local_bytes=0,
         scratch_bytes=512 * ("scratch" in variant.guard),
         overlaps=False,
+        architecture=variant.architecture,
         toolkit=(13, 4),
         boxes=(),
         cubin=b"not machine code" * 8 + word,

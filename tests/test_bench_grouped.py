@@ -6,6 +6,7 @@ import random
 import libgemm
 import pytest
 import torch
+from built import needs
 from calls import current, launches
 from gpu.standin import StandIn
 from stand_in import in_stand_in
@@ -189,6 +190,7 @@ def rehearsal_torch() -> None:
     grouped.torch, grouped.DTYPES = like, {"bf16": like.bfloat16, "f16": like.float16}
 
 
+@needs(90)
 @in_stand_in()
 def test_the_package_takes_the_calls():
     """What torch and the driver would see is rehearsed, with the package itself."""

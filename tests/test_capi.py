@@ -48,11 +48,9 @@ def test_the_header_compiles(tmp_path, compiler, standard, beside):
 
 
 def test_a_c_program_needs_only_the_header_and_the_library(tmp_path):
-    shutil.copy(DIST / "libgemm.h", tmp_path)
-    complaints = compile_text("gcc", tmp_path, PROGRAM, "-std=c99", f"-I{tmp_path}", f"-L{DIST}", "-lgemm", "-omain")
-    assert complaints == ""
-    (tmp_path / "libgemm.so.1").symlink_to(DIST / "libgemm.so")
-    done = run(tmp_path / "main", driver=False, LD_LIBRARY_PATH=tmp_path)
+    where = (f"-I{DIST}/include", f"-L{DIST}/lib", "-lgemm")
+    assert compile_text("gcc", tmp_path, PROGRAM, "-std=c99", *where, "-omain") == ""
+    done = run(tmp_path / "main", driver=False, LD_LIBRARY_PATH=DIST / "lib")
     assert (done.returncode, done.stdout.strip()) == (0, text(lib.libgemm_version()))
 
 
@@ -101,12 +99,12 @@ def test_every_driver_function_has_the_name_that_cuda_h_gives_it(tmp_path):
 
 
 def test_the_library_exports_the_header_and_nothing_else():
-    with (DIST / "libgemm.so").open("rb") as file:
+    with (DIST / "lib" / "libgemm.so").open("rb") as file:
         assert exported_symbols(ELFFile(file)) == header_functions()
 
 
 def test_the_copies_of_the_header_are_the_header():
-    for copy in (DIST / "libgemm.h", ROOT / "runtime" / "libgemm" / "_lib" / "libgemm.h"):
+    for copy in (DIST / "include" / "libgemm.h", ROOT / "runtime" / "libgemm" / "_lib" / "libgemm.h"):
         assert copy.read_bytes() == (CSRC / "libgemm.h").read_bytes()
 
 
@@ -192,5 +190,26 @@ def test_queries_out_of_range_are_refused():
     right = info_of("libgemm_variant_info", 0, lib.libgemm_variant_get).cubin_bytes
     refused(lib.libgemm_variant_cubin(0, ffi.NULL, right), "INVALID_ARGUMENT", "buffer")
     refused(lib.libgemm_variant_get(0, ffi.NULL), "INVALID_ARGUMENT", "NULL")
-    info.size -= 8
-    refused(lib.libgemm_variant_get(0, info), "INVALID_ARGUMENT", "size")
+
+
+@pytest.mark.parametrize(
+    ("name", "getter", "first_new"),
+    [("libgemm_variant_info", "libgemm_variant_get", "architecture"),
+     ("libgemm_target_info", "libgemm_target_get", "portable")],
+)  # fmt: skip
+def test_callers_with_an_older_or_a_newer_header_are_told_what_theirs_has(name, getter, first_new):
+    """As the argument structs are judged: by their size."""
+    get, whole, oldest = getattr(lib, getter), ffi.sizeof(name), ffi.offsetof(name, first_new)
+    known = bytes(ffi.buffer(info_of(name, 0, get)))
+    for size in (oldest, whole, whole + 64):
+        room = ffi.new("unsigned char[]", b"\xee" * (whole + 128))
+        struct = ffi.cast(f"{name} *", room)
+        struct.size = size
+        ok(get(0, struct))
+        found = bytes(ffi.buffer(room))
+        assert struct.size == size and found[8 : min(size, whole)] == known[8 : min(size, whole)]
+        assert set(found[min(size, whole) : size]) <= {0} and set(found[size : whole + 128]) == {0xEE}
+    for size in (0, 8, oldest - 1, 5000):
+        wrong = ffi.new("unsigned char[]", whole)
+        ffi.cast(f"{name} *", wrong).size = size
+        refused(get(0, ffi.cast(f"{name} *", wrong)), "INVALID_ARGUMENT", f"size = {size}")

@@ -3,6 +3,7 @@
 import struct
 
 import pytest
+from built import needs
 from calls import Call, at, last_launch, launches, ok, refused, values
 from libgemm._library import ffi, text
 from libgemm.inspect import variants
@@ -11,7 +12,7 @@ from test_capi_fast import fast_rows, maps
 
 M, N, K = 2001, 1504, 1111  # rows of D fill pieces of 16 bytes; else no multiples of anything
 SPACE = 12  # the last places; a workspace may be longer than a place, for nothing is written here
-TILE = next((v.block_m, v.block_n) for v in variants() if v.op == "align")  # of the copying kernel
+TILE = next(((v.block_m, v.block_n) for v in variants() if v.op == "align"), None)  # of the copying kernel
 LAYOUTS = {"nn": (0, 0), "nt": (0, 1), "tn": (1, 0), "tt": (1, 1)}
 EVEN = {"lda": 2048, "ldb": 1536, "ldc": 1536, "ldd": 1536}
 
@@ -70,6 +71,7 @@ def moved(change: dict) -> dict:
     return {name: at("abcd".index(name)) + v if name in ("a", "b", "c", "d") else v for name, v in change.items()}
 
 
+@needs(90)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CHANGES)
 @in_stand_in()
@@ -98,6 +100,7 @@ def test_an_odd_operand_is_copied_then_read_through_descriptors(name, layout):
         assert sorted(maps(product)) == ["a", "b"] and values(product)["d_ptr"] == at(3) + 2
 
 
+@needs(90)
 @pytest.mark.parametrize("name", CHANGES)
 @in_stand_in()
 def test_with_less_workspace_the_row_for_any_memory_runs_alone(name):
@@ -113,6 +116,7 @@ def test_with_less_workspace_the_row_for_any_memory_runs_alone(name):
     assert "after A or B is copied to aligned rows in the workspace" in text(call.explain(90)[1].reason)
 
 
+@needs(90)
 @in_stand_in()
 def test_what_copies_cannot_help_is_not_copied():
     space = {"workspace": at(SPACE), "workspace_bytes": 1 << 40}
@@ -130,6 +134,7 @@ def test_what_copies_cannot_help_is_not_copied():
         assert len(launches()) == before + 1 and last_launch()["kernel"] != "align", change
 
 
+@needs(90)
 @in_stand_in()
 def test_a_pinned_row_reads_the_operands_as_they_are_or_refuses():
     v = next(v for v in fast_rows() if "_pingpong" in v.name and not v.trans_a and v.trans_b)
@@ -143,6 +148,7 @@ FLOAT = {"a_type": 3, "d_type": 3, "precision": 1}
 TURNED = {"nn": {"b": 1}, "tn": {"a": 1, "b": 1}, "tt": {"a": 1}, "nt": {}}
 
 
+@needs(90)
 @pytest.mark.parametrize("odd", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @in_stand_in()
@@ -169,6 +175,7 @@ def test_tf32_in_other_layouts_is_turned_first(layout, odd):
     assert place == at(SPACE) + call.args.workspace_bytes
 
 
+@needs(90)
 @in_stand_in()
 def test_float32_that_must_be_exact_is_not_copied():
     for change in ({"precision": 2}, {"precision": 3}, {"precision": 1, "batch_invariant": 1}):
@@ -179,6 +186,7 @@ def test_float32_that_must_be_exact_is_not_copied():
             assert last_launch()["kernel"] == "gemm"
 
 
+@needs(90)
 @pytest.mark.parametrize("odd", ["a", "b", "ab"])
 @in_stand_in()
 def test_a_product_behind_copies_may_share_k_in_the_rest_of_the_workspace(odd):

@@ -1,6 +1,7 @@
 """Every field of the three argument structs wrong in turn, and what is not complained about. Nothing wrong launches."""
 
 import pytest
+from built import TARGET
 from calls import GROUPS, HOST, OPS, PLACE, Call, K, M, N, allocate, at, last_error, launches, log, ok, refused
 from libgemm._library import ffi, lib
 from stand_in import in_stand_in
@@ -72,6 +73,15 @@ BAD = [
     (("grouped_gemm",), {"workspace": 0}, ("workspace", f"{GROUPS * 96} bytes")),
     (("grouped_gemm",), {"workspace_bytes": GROUPS * 96 - 1}, (f"workspace_bytes = {GROUPS * 96 - 1}",)),
     (("grouped_gemm",), {"workspace": "misaligned"}, ("workspace", "multiple of 16")),
+    *[(DENSE, {f"{x}": f"odd {x}", "beta": 1.0}, (f"{x} = 0x", "multiple of 2")) for x in "abcd"],
+    *[(DENSE, {"a_type": 3, "d_type": 3, "precision": 3, x: f"half {x}", "beta": 1.0}, (f"{x} = 0x", "multiple of 4"))
+      for x in "abcd"],
+    *[(DENSE, {"d_type": 3, "d": "half d"}, ("d = 0x", "multiple of 4"))],
+    *[(DENSE, {"bias": f"odd {x}"}, ("bias = 0x", "multiple of 2")) for x in "a"],
+    *[(("grouped_mm",), {"offs": "half offs", "offs_format": f}, ("offs = 0x", f"multiple of {n}"))
+      for f, n in ((1, 4), (2, 8), (3, 4), (4, 8))],
+    *[(DENSE, {"d": x}, (f"{x} == d", "only C")) for x in "ab"],
+    (("gemm",), {"batch": 2, "batch_stride_d": M * N, "d": "a"}, ("a == d",)),
     (("grouped_gemm",), {"workspace": HOST_POINTER}, ("workspace = 0x", "host memory")),
     (("grouped_gemm",), {"workspace": OTHER_GPU}, ("workspace is memory of GPU 1",)),
 ]  # fmt: skip
@@ -80,7 +90,15 @@ ROWS = [(op, fields, parts) for ops, fields, parts in BAD for op in ops]
 
 def resolve(value):
     """Words of the tables above as addresses."""
-    words = {HOST_POINTER: HOST_ADDRESS, OTHER_GPU: at(0, 1), "d": at(3), "misaligned": at(6) + 8}
+    words = {
+        HOST_POINTER: HOST_ADDRESS,
+        OTHER_GPU: at(0, 1),
+        "d": at(3),
+        "misaligned": at(6) + 8,
+        "half offs": at(5) + 2,
+    }
+    words |= {x: at(i) for i, x in enumerate("abcd")}
+    words |= {f"{how} {x}": at(i) + n for i, x in enumerate("abcd") for how, n in (("odd", 1), ("half", 2))}
     return words.get(value, value) if isinstance(value, str) else value
 
 
@@ -107,6 +125,8 @@ TABLES = [
     *[({x: HOST_POINTER}, (f"{x}[1] = 0x", "host memory")) for x in ("a", "b", "c", "d", "bias")],
     *[({x: OTHER_GPU}, (f"{x}[1] is memory of GPU 1",)) for x in ("a", "b", "c", "d", "bias")],
     ({"c": "d", "ldc": N + 8}, ("c[1] == d[1]", f"ldc = {N + 8}")),
+    *[({x: f"odd {x}"}, (f"{x}[1] = 0x", "multiple of 2")) for x in "abcd"],
+    *[({"d": x}, (f"d[1] == {x}[1]", "only C")) for x in "ab"],
 ]
 
 
@@ -175,19 +195,38 @@ def test_a_struct_of_garbage_size_is_refused_without_reading_on(op):
 @in_stand_in()
 def test_workspace_and_explain_judge_their_own_arguments(op):
     refused(getattr(lib, f"libgemm_{op}_workspace")(Call(op).args, ffi.NULL), "INVALID_ARGUMENT", "bytes is NULL")
-    refused(getattr(lib, f"libgemm_{op}_explain")(Call(op).args, 90, ffi.NULL), "INVALID_ARGUMENT", "choice is NULL")
+    explain = getattr(lib, f"libgemm_{op}_explain")
+    refused(explain(Call(op).args, TARGET, ffi.NULL), "INVALID_ARGUMENT", "choice is NULL")
     oldest = ffi.offsetof("libgemm_choice", "expected_us")
     small = ffi.new("libgemm_choice *", {"size": oldest - 1})
-    refused(getattr(lib, f"libgemm_{op}_explain")(Call(op).args, 90, small), "INVALID_ARGUMENT", "size")
+    refused(explain(Call(op).args, TARGET, small), "INVALID_ARGUMENT", "size")
     older = ffi.new("libgemm_choice *", {"size": oldest, "expected_us": -1, "covered": -1})
-    ok(getattr(lib, f"libgemm_{op}_explain")(Call(op).args, 90, older))
+    ok(explain(Call(op).args, TARGET, older))
     assert (older.expected_us, older.covered) == (-1, -1)  # fields its caller does not have
-    choice = Call(op).explain(90)[1]
-    assert choice.expected_us > 0 and choice.covered == (op != "grouped_gemm")
+    choice = Call(op).explain(TARGET)[1]
+    assert choice.expected_us > 0 and choice.covered == (op != "grouped_gemm" and TARGET == 90)
     assert ffi.string(older.reason) == ffi.string(choice.reason)
-    refused(Call(op, a_type=9).explain(90)[0], "INVALID_ARGUMENT", "a_type = 9")
+    refused(Call(op, a_type=9).explain(TARGET)[0], "INVALID_ARGUMENT", "a_type = 9")
     assert Call(op).workspace() == (GROUPS * 96 if op == "grouped_gemm" else 0)
     assert Call(op, **({"host_tables": 0} if op == "grouped_gemm" else {})).workspace() == 0
+
+
+@in_stand_in()
+def test_a_device_table_off_its_values_size_is_refused():
+    for name in ("a", "b", "d", "m", "n", "k", "lda", "ldb", "ldd"):
+        wrong = Call("grouped_gemm").device_tables()
+        place = int(ffi.cast("uintptr_t", getattr(wrong.args, name))) + 4
+        refused(wrong.set(**{name: place}).run(), "INVALID_ARGUMENT", f"{name} = 0x", "multiple of 8")
+    assert launches() == []
+
+
+@pytest.mark.parametrize("op", OPS)
+@in_stand_in()
+def test_a_workspace_query_that_fails_says_zero_bytes(op):
+    for wrong in ({"a_type": 9}, {"size": 1}, {"trans_a": 7}):
+        size = ffi.new("uint64_t *", 77)
+        assert getattr(lib, f"libgemm_{op}_workspace")(Call(op).set(**wrong).args, size) != 0
+        assert size[0] == 0, wrong
 
 
 UNREAD = [
@@ -197,6 +236,8 @@ UNREAD = [
     {"alpha": 0.0, "a": HOST_POINTER, "b": OTHER_GPU},
     {"c": HOST_POINTER, "ldc": -1},
     {"c": "d", "ldc": N + 8},
+    {"alpha": 0.0, "a": "d", "b": "odd b"},
+    {"k": 0, "a": "odd a", "b": "d"},
 ]
 
 
@@ -227,6 +268,8 @@ ABSURD = [
     {"batch": 2**40, "batch_stride_d": 2**62},
     {"m": 97, "batch": 2, "batch_stride_d": 8, "ldd": 2**63 - 1},
     {"batch": 2**62 + 2, "batch_stride_d": N, "ldd": 2 * N},
+    {"m": MAX, "n": MAX, "ldb": MAX, "ldc": MAX, "ldd": MAX},  # 2^48 tiles and more
+    {"m": MAX, "n": 2**21, "ldb": 2**21, "ldd": 2**21, "batch_invariant": 1},
 ]
 
 

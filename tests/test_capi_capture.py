@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from built import TARGET
 from calls import Call, at, count, driver, last_error, launches, log, new_stream, ok, refused, values
 from libgemm._library import lib, text
 from libgemm.inspect import info
@@ -26,7 +27,7 @@ def test_after_preload_a_captured_call_loads_nothing_and_launches():
     stream = new_stream()
     ok(lib.libgemm_preload(0))
     loaded = count("cuLibraryLoadData")
-    assert loaded == info()["targets"][90]["variants"]
+    assert loaded == info()["targets"][TARGET]["variants"]
     driver().fakecuda_set_capturing(1)
     for call in calls:
         ok(call.set(stream=stream).run())

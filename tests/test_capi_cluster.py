@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 import pytest
+from built import needs
 from calls import Call, at, last_launch, launches, log, ok, refused, values
 from libgemm._library import text
 from libgemm.inspect import manifest, variants
@@ -14,6 +15,8 @@ from test_capi_fast import tiles
 from test_capi_threads import sources
 
 from kernels.model import CLUSTERS
+
+pytestmark = needs(90)  # these rows are Hopper's
 
 FEW = [
     (1, 64, 256),

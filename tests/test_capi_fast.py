@@ -2,11 +2,14 @@
 
 import struct
 
+from built import needs
 from calls import Call as LegalCall
 from calls import at, last_launch, launches, manifest, ok, refused, values
 from libgemm._library import text
 from libgemm.inspect import variants
 from stand_in import in_stand_in
+
+pytestmark = needs(90)  # these rows are Hopper's
 
 MULTIPROCESSORS = 132
 BIG = {"m": 1000, "n": 776, "k": 520, "ldc": 784, "ldd": 792}

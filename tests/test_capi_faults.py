@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from built import TARGET, needs
 from calls import (
     OPS,
     Call,
@@ -34,7 +35,7 @@ FIRST = ("cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuD
 LOADING = ("cuLibraryLoadData", "cuLibraryGetKernel", "cuKernelSetAttribute", "cuKernelGetFunction")
 ALWAYS = ("cuPointerGetAttribute", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuLaunchKernelEx")
 SPECIAL = ("cuTensorMapEncodeTiled", "cuCtxGetDevice", "cuStreamIsCapturing", "cuMemcpyHtoDAsync_v2", "cuLibraryUnload",
-           "cuCtxPopCurrent_v2",
+           "cuCtxPopCurrent_v2", "cuDevicePrimaryCtxGetState",
            "cuGetErrorName", "cuGetErrorString")  # fmt: skip
 
 
@@ -68,7 +69,7 @@ def test_a_failure_while_starting_is_told_and_not_remembered(function, code):
     fails_once_then_works(Call("gemm"), function, code)
 
 
-@pytest.mark.parametrize("nth", [2, 3, 4, 5])
+@pytest.mark.parametrize("nth", [2, 3, 4, 5, 6])
 @in_stand_in()
 def test_each_device_fact_is_needed(nth):
     fails_once_then_works(Call("gemm"), "cuDeviceGetAttribute", 999, nth)
@@ -78,7 +79,7 @@ def own_variants(op: str) -> list[str]:
     """Names of variants for one problem, so that each is loaded for the first time."""
     from libgemm.inspect import variants
 
-    alike = [v for v in variants() if (v.target, v.op, v.a_type, v.precision) == (90, op, "bf16", "exact")]
+    alike = [v for v in variants() if (v.target, v.op, v.a_type, v.precision) == (TARGET, op, "bf16", "exact")]
     plain = [v for v in alike if v.d_type == "bf16" and not v.trans_a and not v.trans_b]
     # The call has one step in K, of which there is nothing to share, and ends that cut rows.
     refusing = ("_workspace", "_cluster", "_equal")
@@ -133,6 +134,7 @@ def test_a_failure_on_any_pointer_of_a_call_is_told():
         fails_once_then_works(call, "cuPointerGetAttribute", 700, nth)
 
 
+@needs(90)
 @in_stand_in()
 def test_a_tensor_map_that_cannot_be_made_is_told():
     """For each of A, B, C and D, in places no map was made for yet."""

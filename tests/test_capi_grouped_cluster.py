@@ -2,6 +2,7 @@
 
 import itertools
 
+from built import needs
 from calls import Call, at, last_launch, launches, ok, refused, values
 from libgemm._library import text
 from libgemm.inspect import manifest, variants
@@ -14,6 +15,8 @@ from kernels.model import CLUSTERS, Work, estimate, features
 from kernels.spec import LAYOUTS
 from kernels.variants import variants as table
 from tests.gpu.cases_groups import group_cases
+
+pytestmark = needs(90)  # these rows are Hopper's
 
 KINDS = {"none": NOTHING, "k": INNER}
 SIZES = [

@@ -4,11 +4,14 @@ import itertools
 import struct
 
 import pytest
+from built import needs
 from calls import GROUPS, Call, K, M, N, at, last_launch, launches, ok, refused, values, write
 from libgemm._library import text
 from libgemm.inspect import manifest, variants
 from stand_in import in_stand_in
 from test_capi_fast import MULTIPROCESSORS, maps
+
+pytestmark = needs(90)  # these rows are Hopper's
 
 ROWS, COLUMNS, INNER, NOTHING = range(4)  # libgemm_ragged
 LD = 128  # of every operand

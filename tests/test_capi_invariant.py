@@ -4,6 +4,7 @@ import itertools
 
 import libgemm
 import pytest
+from built import TARGET, needs
 from calls import Call, at, last_launch, launches, ok, refused, values
 from libgemm._library import ffi, text
 from libgemm.inspect import variants
@@ -25,15 +26,16 @@ def is_shared(name: str) -> bool:
     return any(word in name for word in SHARED)
 
 
+@needs(90)
 @in_stand_in()
 def test_no_row_that_shares_k_is_chosen():
     freely = []
     for shape, trans_a, trans_b in itertools.product(SHAPES, (0, 1), (0, 1)):
         for a_type, d_type in ((1, 1), (2, 2), (2, 3)):
             call = call_of(shape, trans_a, trans_b, a_type=a_type, d_type=d_type)
-            freely.append(text(call.variant(90).name))
+            freely.append(text(call.variant(TARGET).name))
             call.set(batch_invariant=1)
-            name = text(call.variant(90).name)
+            name = text(call.variant(TARGET).name)
             assert not is_shared(name) and text(call.variant().name) == name
             assert call.workspace() == 0
             ok(call.run())
@@ -42,21 +44,23 @@ def test_no_row_that_shares_k_is_chosen():
     assert {word for word in SHARED for name in freely if word in name} == set(SHARED)  # else nothing was shown
 
 
+@needs(90)
 @in_stand_in()
 def test_float32_takes_the_row_for_any_memory():
     for shape, trans_b, precision in itertools.product(SHAPES, (0, 1), (1, 2, 3)):
         call = call_of(shape, 0, trans_b, a_type=3, d_type=3, precision=precision, batch_invariant=1)
-        v = call.variant(90)
+        v = call.variant(TARGET)
         assert not (v.align16 or v.linear or v.single), text(v.name)
         ok(call.run())
         assert last_launch()["kernel"] == "gemm"
     assert len(launches()) == len(SHAPES) * 6
-    assert call_of(SHAPES[-1], a_type=3, d_type=3, precision=1).variant(90).single
+    assert call_of(SHAPES[-1], a_type=3, d_type=3, precision=1).variant(TARGET).single
 
 
+@needs(90)
 @in_stand_in()
 def test_rows_that_share_k_are_refused_by_name():
-    own = [v for v in variants() if (v.target, v.op, v.a_type, v.d_type) == (90, "gemm", "bf16", "bf16")]
+    own = [v for v in variants() if (v.target, v.op, v.a_type, v.d_type) == (TARGET, "gemm", "bf16", "bf16")]
     own = [v for v in own if v.trans_b and not v.trans_a]
     shape, kinds = (64, 64, 32768), set()
     for v in own:
@@ -65,12 +69,12 @@ def test_rows_that_share_k_are_refused_by_name():
         if is_shared(v.name):
             words = ("needs batch_invariant = 0", "adds the products of K in another order")
             refused(bound.run(), "UNSUPPORTED", v.name, *words)
-            refused(bound.explain(90)[0], "UNSUPPORTED", v.name, *words)
+            refused(bound.explain(TARGET)[0], "UNSUPPORTED", v.name, *words)
         else:
             ok(bound.run())
         kinds.add(is_shared(v.name))
     assert kinds == {False, True}
-    single = next(v for v in variants() if (v.target, v.a_type, v.precision) == (90, "f32", "tf32") and v.single)
+    single = next(v for v in variants() if (v.target, v.a_type, v.precision) == (TARGET, "f32", "tf32") and v.single)
     fields = {"a_type": 3, "d_type": 3, "precision": 1, "trans_b": int(single.trans_b)}
     refused(call_of((2048, 2048, 2048), variant=single.name, batch_invariant=1, **fields).run(), "UNSUPPORTED", "order")
 
@@ -80,10 +84,11 @@ def test_rows_that_share_k_are_refused_by_name():
 def test_other_values_are_refused(value):
     words = ("INVALID_ARGUMENT", f"batch_invariant = {value}: allowed is 0 to 1")
     refused(Call("gemm", batch_invariant=value).run(), *words)
-    refused(Call("gemm", batch_invariant=value).explain(90)[0], *words)
+    refused(Call("gemm", batch_invariant=value).explain(TARGET)[0], *words)
     assert launches() == []
 
 
+@needs(90)
 @in_stand_in()
 def test_a_caller_with_the_older_struct_does_not_ask_for_it():
     call = call_of((8, 256, 8192), batch_invariant=1)
@@ -94,6 +99,7 @@ def test_a_caller_with_the_older_struct_does_not_ask_for_it():
     assert last_launch()["cluster"] > 1
 
 
+@needs(90)
 @in_stand_in()
 def test_a_remembered_call_is_not_taken_for_the_other_kind():
     free, bound = (call_of((8, 256, 8192), batch_invariant=wanted) for wanted in (0, 1))
@@ -101,12 +107,14 @@ def test_a_remembered_call_is_not_taken_for_the_other_kind():
     assert seen == [True, False, True, False, False, True]
 
 
+@needs(90)
 def test_the_package_explains_it():
     for shape in SHAPES:
         for aligned in (True, False):
-            variant, reason = libgemm.explain(*shape, target=90, batch_invariant=True, aligned=aligned)
+            choice = libgemm.explain(*shape, target=TARGET, batch_invariant=True, aligned=aligned)
+            variant, reason = choice.variant, choice.reason
             assert not is_shared(variant.name) and "batch_invariant" not in reason
-    assert is_shared(libgemm.explain(8, 256, 8192, target=90)[0].name)
-    options = {"dtype": "f32", "precision": "tf32", "target": 90}
+    assert is_shared(libgemm.explain(8, 256, 8192, target=TARGET).variant.name)
+    options = {"dtype": "f32", "precision": "tf32", "target": TARGET}
     assert libgemm.covers(4096, 4096, 4096, **options)
     assert not libgemm.covers(4096, 4096, 4096, **options, batch_invariant=True)

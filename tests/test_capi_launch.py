@@ -3,6 +3,7 @@
 import struct
 
 import pytest
+from built import TARGET
 from calls import (
     GROUPS,
     OPS,
@@ -139,7 +140,7 @@ def test_a_shared_b_becomes_one_dense_gemm():
     first, second = launches()
     assert first["kernel"] == "gemm" or first["kernel"].startswith("gemm_")  # and not grouped_mm
     assert first == second
-    assert Call("grouped_mm", **shared).explain(90)[1].variant == Call("gemm").explain(90)[1].variant
+    assert Call("grouped_mm", **shared).explain(TARGET)[1].variant == Call("gemm").explain(TARGET)[1].variant
 
 
 EMPTY = [{"m": 0}, {"n": 0}, {"m": 0, "a": 0, "b": 0, "d": 0}, {"n": 0, "d": 0, "lda": -1, "ldd": -1}]
@@ -164,7 +165,26 @@ def test_an_empty_problem_succeeds_without_a_driver():
 def test_an_empty_problem_launches_nothing(fields):
     for op in ("gemm", "grouped_mm"):
         ok(Call(op, **fields).run())
-        assert Call(op, **fields).explain(90)[1].variant == -1
+        assert Call(op, **fields).explain(TARGET)[1].variant == -1
     ok(Call("grouped_gemm", **{name: [value] * GROUPS for name, value in fields.items()}).run())
     assert launches() == [] and log("cuMemcpyHtoDAsync_v2", "cuLibraryLoadData") == []
-    assert b"empty" in ffi.string(Call("gemm", **fields).explain(90)[1].reason)
+    assert b"empty" in ffi.string(Call("gemm", **fields).explain(TARGET)[1].reason)
+
+
+@pytest.mark.parametrize("fields", [{}, {"batch": 3, "batch_stride_d": 10000}, {"batch": 3, "batch_stride_d": M * N}])
+@in_stand_in()
+def test_without_a_bias_its_stride_reaches_no_kernel(fields):
+    """Kernels add the stride to the pointer and ask whether that is NULL: they would read what is at the stride."""
+    ok(Call("gemm", **fields, bias=0, batch_stride_bias=12345).run())
+    ok(Call("grouped_mm", bias=0, batch_stride_bias=12345).run())
+    for launch in launches():
+        assert (values(launch)["bias_ptr"], values(launch).get("batch_stride_bias", 0)) == (0, 0)
+
+
+@pytest.mark.parametrize("alpha", [2.0, float("inf"), float("nan")])
+@in_stand_in()
+def test_without_a_product_alpha_makes_nothing_of_it(alpha):
+    """Inf times a sum of nothing, which is 0, would be NaN."""
+    ok(Call("gemm", k=0, alpha=alpha, beta=1.0).run())
+    ok(Call("gemm", k=0, alpha=alpha, beta=1.0, batch=3, batch_stride_c=M * N, batch_stride_d=M * N).run())
+    assert [(values(launch)["alpha"], values(launch)["K"]) for launch in launches()] == [(0.0, 0)] * 2

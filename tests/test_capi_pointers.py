@@ -1,6 +1,7 @@
 """grouped_gemm in C: which groups must be aligned for the row that asks it, and who says so of device tables."""
 
 import pytest
+from built import TARGET, needs
 from calls import GROUPS, Call, K, M, N, at, launches, ok, refused, values, write
 from libgemm._library import ffi, lib, text
 from libgemm.inspect import variants
@@ -24,13 +25,13 @@ def made(layout: str = "nn", group: int = 1, odd: dict | None = None, **fields) 
 
 
 def aligned_row(layout: str = "nn") -> str:
-    own = [v for v in variants() if (v.target, v.op, v.a_type, v.d_type) == (90, "grouped_gemm", "bf16", "bf16")]
+    own = [v for v in variants() if (v.target, v.op, v.a_type, v.d_type) == (TARGET, "grouped_gemm", "bf16", "bf16")]
     return next(v.name for v in own if v.align16 and "nt"[v.trans_a] + "nt"[v.trans_b] == layout)  # of small groups
 
 
 def is_aligned(call: Call) -> bool:
     """Whether explain and the call itself take the row for aligned groups; they must agree."""
-    chosen = call.variant(90)
+    chosen = call.variant(TARGET)
     before = len(launches())
     ok(call.run())
     assert len(launches()) == before + 1
@@ -38,14 +39,16 @@ def is_aligned(call: Call) -> bool:
     return bool(chosen.align16)
 
 
+@needs(90)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @in_stand_in()
 def test_host_tables_of_aligned_groups_take_the_row_for_them(layout):
-    assert is_aligned(made(layout)) and text(made(layout).variant(90).name) == aligned_row(layout)
+    assert is_aligned(made(layout)) and text(made(layout).variant(TARGET).name) == aligned_row(layout)
     assert is_aligned(made(layout, beta=1.0)) and is_aligned(made(layout, d_type=lib.LIBGEMM_F32))
     assert not is_aligned(made(layout, activation=1))  # the row applies none
 
 
+@needs(90)
 @pytest.mark.parametrize("name", [*ODD, "c", "ldc"])
 @in_stand_in()
 def test_one_group_that_is_not_aligned_sends_all_to_the_general_row(name):
@@ -58,11 +61,13 @@ def test_one_group_that_is_not_aligned_sends_all_to_the_general_row(name):
             assert not is_aligned(made(layout, group, odd, beta=1.0, aligned=1))  # the library sees for itself
 
 
+@needs(90)
 @in_stand_in()
 def test_rows_of_a_count_where_they_are_contiguous():
     assert is_aligned(made("nn", odd={"m": 91})) and not is_aligned(made("tn", odd={"m": 92}))
 
 
+@needs(90)
 @in_stand_in()
 def test_a_float32_output_is_judged_by_the_inputs_elements():
     wide = {"d_type": lib.LIBGEMM_F32, "beta": 1.0}
@@ -71,6 +76,7 @@ def test_a_float32_output_is_judged_by_the_inputs_elements():
         assert not is_aligned(made(**wide, odd=odd)), odd
 
 
+@needs(90)
 @in_stand_in()
 def test_what_is_not_read_or_written_need_not_be_aligned():
     for empty in ({"m": 0}, {"n": 0}):
@@ -80,6 +86,7 @@ def test_what_is_not_read_or_written_need_not_be_aligned():
     assert is_aligned(made("tn", odd={**NOTHING, "m": 91, "k": 61}, alpha=0.0))
 
 
+@needs(90)
 @pytest.mark.parametrize("fields", [{"alpha": 0.0}, {"k": 0}], ids=str)
 @in_stand_in()
 def test_groups_without_a_product_still_write_d(fields):
@@ -90,12 +97,14 @@ def test_groups_without_a_product_still_write_d(fields):
     assert is_aligned(made(odd=odd, beta=1.0, **more))
 
 
+@needs(90)
 @in_stand_in()
 def test_for_device_tables_it_is_the_caller_s_word():
     call = made(bias=0).device_tables()
     assert not is_aligned(call)
     refused(call.set(variant=aligned_row()).run(), "UNSUPPORTED", aligned_row(), "device tables: aligned = 1")
-    assert "; " in text(call.set(variant=0).explain(90)[1].reason) and "aligned = 1" in text(call.explain(90)[1].reason)
+    reason = text(call.set(variant=0).explain(TARGET)[1].reason)
+    assert "; " in reason and "aligned = 1" in reason
     assert is_aligned(call.set(aligned=1)) and is_aligned(call.set(variant=aligned_row()))
     found = values(launches()[-1])
     assert (found["a_ptrs"], found["group_ldd"]) == (at(7), at(7) + 256 * 10)  # as they are, not looked at
@@ -110,6 +119,7 @@ def test_float32_groups_may_be_called_aligned_too():
     assert not is_aligned(word)  # there is no such row for them
 
 
+@needs(90)
 @in_stand_in()
 def test_a_caller_with_the_older_struct_says_nothing():
     """What stands behind its struct is not read."""
@@ -124,7 +134,7 @@ def test_a_caller_with_the_older_struct_says_nothing():
 
 def tile(call: Call) -> tuple[int, int]:
     """Of what runs, on which explain and the call must agree."""
-    chosen = call.variant(90)
+    chosen = call.variant(TARGET)
     assert is_aligned(call) and chosen.align16 and launches()[-1]["shared"] == chosen.shared_bytes
     return chosen.block_m, chosen.block_n
 
@@ -141,6 +151,7 @@ def sized(m: int, n: int, k: int, **fields) -> Call:
     return made(bias=0, **{name: [4096] * GROUPS for name in ("lda", "ldb", "ldd")}, **sizes, **fields)
 
 
+@needs(90)
 @in_stand_in()
 def test_large_groups_take_a_large_tile_where_the_host_knows_their_sizes():
     assert tile(sized(4096, 2048, 1024, **ROOM)) in LARGE
@@ -150,6 +161,7 @@ def test_large_groups_take_a_large_tile_where_the_host_knows_their_sizes():
     assert tile(sized(64, 128, 1024, **ROOM)) == tile(made(bias=0, **ROOM)) == SMALL
 
 
+@needs(90)
 @in_stand_in()
 def test_of_device_tables_the_caller_says_what_to_expect():
     def call(**expected) -> Call:
@@ -162,12 +174,13 @@ def test_of_device_tables_the_caller_says_what_to_expect():
     for name in "mnk":
         for value in (-1, MAX_SIZE + 1):
             wrong = call(**{name: value})
-            for status in (wrong.run(), wrong.explain(90)[0]):
+            for status in (wrong.run(), wrong.explain(TARGET)[0]):
                 refused(status, "INVALID_ARGUMENT", f"expected_{name} = {value}", str(MAX_SIZE))
-    slow, fast = call().explain(90)[1], call(m=4096, n=2048, k=1024).explain(90)[1]
+    slow, fast = call().explain(TARGET)[1], call(m=4096, n=2048, k=1024).explain(TARGET)[1]
     assert fast.expected_us > 10 * slow.expected_us and not fast.covered
 
 
+@needs(90)
 @in_stand_in()
 def test_blocks_of_a_large_tile_share_the_workspace_behind_the_tables():
     for place, tables in ((at(9), 96 * GROUPS), (at(9) + 16, 0)):
@@ -181,8 +194,8 @@ def test_blocks_of_a_large_tile_share_the_workspace_behind_the_tables():
         assert values(launches()[-1])["scratch"] == -(-start // 128) * 128
         assert launches()[-1]["grid"] == [MULTIPROCESSORS, 1, 1]
         assert tile(call.set(workspace_bytes=needed - 1)) == SMALL and values(launches()[-1])["scratch"] == 0
-        assert "us with the workspace of libgemm_grouped_gemm_workspace" in text(call.explain(90)[1].reason)
-        name = text(call.set(workspace_bytes=needed).variant(90).name)
+        assert "us with the workspace of libgemm_grouped_gemm_workspace" in text(call.explain(TARGET)[1].reason)
+        name = text(call.set(workspace_bytes=needed).variant(TARGET).name)
         call.set(variant=name, workspace_bytes=needed - 1)
         refused(call.run(), "UNSUPPORTED", name, "the workspace of libgemm_grouped_gemm_workspace")
         assert call.workspace() == needed
@@ -197,6 +210,7 @@ def test_groups_that_are_not_aligned_ask_for_no_more_than_their_tables():
     assert sized(4096, 2048, 1024, activation=1).workspace() == 96 * GROUPS
 
 
+@needs(90)
 @in_stand_in()
 def test_no_descriptor_is_made_of_rows_a_tebibyte_apart():
     far = sized(4096, 2048, 1024).set(lda=[4096, 1 << 39, 4096])
@@ -219,7 +233,7 @@ def test_the_workspace_is_that_of_the_gpu_that_runs_the_call():
 def test_explain_refuses_host_tables_as_the_call_does():
     for fields, part in (({"m": -1}, "m[1] = -1"), ({"ldd": N - 1}, f"ldd[1] = {N - 1}")):
         refused(made(odd=fields).run(), "INVALID_ARGUMENT", part)
-        refused(made(odd=fields).explain(90)[0], "INVALID_ARGUMENT", part)
+        refused(made(odd=fields).explain(TARGET)[0], "INVALID_ARGUMENT", part)
 
 
 @in_stand_in()

@@ -7,6 +7,7 @@ import ctypes
 import threading
 
 import pytest
+from built import TARGET, needs
 from calls import Call, allocate, at, count, current, driver, last_launch, launches, ok, refused, values
 from libgemm._library import text
 from libgemm.inspect import info
@@ -27,7 +28,7 @@ def encoded() -> int:
 
 
 def name_of(call: Call) -> str:
-    return text(call.variant(90).name)
+    return text(call.variant().name)
 
 
 def launched(call: Call) -> dict:
@@ -47,6 +48,7 @@ def launched_fresh(call: Call) -> dict:
     return found[0]
 
 
+@needs(90)
 @in_stand_in()
 def test_an_unchanged_call_encodes_nothing_and_launches_the_same():
     call = big(beta=1.0)
@@ -140,6 +142,7 @@ def test_gpus_of_two_capabilities_get_their_own_rows():
     assert fresh[0]["handle"] != fresh[1]["handle"]
 
 
+@needs(90)
 @in_stand_in()
 def test_a_workspace_that_shrinks_is_not_written_past_its_end():
     needed = Call("gemm", **FEW).workspace()
@@ -155,6 +158,7 @@ def test_a_workspace_that_shrinks_is_not_written_past_its_end():
     assert again["values"]["partials"] - at(7) == split["values"]["partials"] - at(6)
 
 
+@needs(90)
 @in_stand_in()
 def test_each_split_launch_has_its_own_number():
     call = Call("gemm", **FEW, workspace=at(6), workspace_bytes=Call("gemm", **FEW).workspace())
@@ -231,7 +235,7 @@ def test_a_remembered_choice_of_packed_groups_is_launched_on_what_this_call_need
     for n in (40, 37, 120, 117):  # 4 groups of 10 columns, and of 30, as far as the host can know
         made = call(COLUMNS, n=n, groups=4)
         ok(made.run())
-        row = made.variant(90)
+        row = made.variant(TARGET)
         assert last_launch()["grid"][0] == -(-M // row.block_m) * (n // row.block_n + 4)
         assert values(last_launch())["N"] == n
     made = [

@@ -4,6 +4,7 @@ import re
 import threading
 
 import pytest
+from built import TARGET, needs
 from calls import OPS, Call, at, count, driver, fail, last_error, launches, ok, refused
 from libgemm._library import lib, text
 from libgemm.inspect import info
@@ -75,7 +76,7 @@ def test_an_old_driver_library_without_a_function_is_named():
 
 def test_a_driver_that_appears_later_is_found():
     late = f"import ctypes; ctypes.CDLL({str(driver_folder() / 'libcuda.so.1')!r})\nok(lib.libgemm_preload(0))\n"
-    assert "LIBGEMM_NO_DRIVER" in python(BARE + late, driver=False)
+    assert "LIBGEMM_NO_DRIVER" in python(BARE + late, driver=False, FAKECUDA_SM=TARGET)
 
 
 @in_stand_in(NO_DEVICE=1)
@@ -98,7 +99,7 @@ def test_a_driver_too_old_is_told_what_it_needs():
 def test_a_gpu_without_kernels_is_named_and_others_work():
     allowed = ", ".join(f"{t // 10}.{t % 10}" for t in info()["targets"])
     for op in OPS:
-        refused(Call(op).run(), "UNSUPPORTED_DEVICE", "Fake GPU sm_75", "7.5", allowed, "TARGETS=75")
+        refused(Call(op).run(), "UNSUPPORTED_DEVICE", "Fake GPU sm_75", "7.5", allowed, "no version of libgemm")
     assert launches() == []
     ok(Call("gemm", gpu=1).run())
     assert [launch["device"] for launch in launches()] == [1]
@@ -110,7 +111,7 @@ def test_explain_refuses_a_target_without_kernels():
     refused(status, "UNSUPPORTED_DEVICE", "target = 75")
     for number in (-1, 1, 2**31 - 1):
         refused(Call("gemm").explain(number)[0], "UNSUPPORTED_DEVICE", f"target = {number}")
-    ok(Call("gemm").explain(90)[0])
+    ok(Call("gemm").explain(TARGET)[0])
 
 
 @in_stand_in()
@@ -123,8 +124,8 @@ def test_preload_refuses_a_gpu_that_is_not_there():
 @in_stand_in()
 def test_an_unknown_variant_is_unsupported():
     for op in OPS:
-        refused(Call(op, variant="no_such").run(), "UNSUPPORTED", "variant = no_such", op, "bf16", "sm_90")
-        refused(Call(op, variant="no_such").explain(90)[0], "UNSUPPORTED", "variant = no_such")
+        refused(Call(op, variant="no_such").run(), "UNSUPPORTED", "variant = no_such", op, "bf16", f"sm_{TARGET}")
+        refused(Call(op, variant="no_such").explain(TARGET)[0], "UNSUPPORTED", "variant = no_such")
         ok(Call(op).run())
     assert len(launches()) == len(OPS)
 
@@ -136,6 +137,7 @@ def test_a_variant_of_another_problem_is_unsupported():
     refused(Call("gemm", variant=name).run(), "UNSUPPORTED", name, "trans_a 0 trans_b 0")
 
 
+@needs(90)
 @in_stand_in()
 def test_a_pinned_variant_whose_guard_is_not_met_is_unsupported():
     name = "gemm_bf16_bf16_bf16_nn__sm90__128x128x64_w8_s3_align16_linear"

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from built import TARGET
 from calls import Call, at, count, driver, launches, log
 from libgemm._library import lib
 from stand_in import ROOT, TESTS, in_stand_in, run, scratch
@@ -52,8 +53,8 @@ def test_many_threads_start_the_library_once():
 @functools.cache
 def sources() -> Path:
     """The C core and what is generated for a table of a few rows: one dtype and layout of each operation."""
-    table = [v for v in variants((90,)) if v.problem.name.endswith("_bf16_bf16_bf16_nn")]
-    artifacts = compile_all(table, Cache(ROOT / ".cache" / "artifacts", 580), Limits(2))
+    table = [v for v in variants((TARGET,)) if v.problem.name.endswith("_bf16_bf16_bf16_nn")]
+    artifacts = compile_all(table, Cache(ROOT / ".cache" / "artifacts", None), Limits(2))
     rows = in_table_order(list(zip(table, artifacts, strict=True)))
     folder = scratch() / "core"
     shutil.copytree(CSRC, folder)

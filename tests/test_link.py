@@ -1,16 +1,20 @@
 """C text -> library: what the checks on the linked file refuse; two links give the same bytes. Compiles no kernel."""
 
+import platform
 import shutil
+import subprocess
 
 import pytest
 from sample import sample_rows
 
-import build.link
+import build.compiler
 from aot.manifest import make_manifest
 from aot.pack import pack
 from aot.render import in_table_order, render
 from build.compile_all import BuildError
+from build.compiler import Compiler
 from build.link import CSRC, check_library, header_functions, link
+from build.package import header_constant
 
 
 def generated():
@@ -33,6 +37,7 @@ def doctor(path, old: str, new: str) -> None:
 def test_the_library_links_and_passes_its_own_checks(tmp_path):
     linked = link(generated(), tmp_path / "out" / "libgemm.so")
     assert check_library(linked.library).glibc == (2, 17)
+    assert linked.machine == platform.machine()
     assert len(header_functions()) > 20
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["libgemm.so"]
 
@@ -85,14 +90,15 @@ def test_a_symbol_newer_than_glibc_2_17_fails_the_link(tmp_path, csrc):
     ],
 )
 def test_a_library_that_is_not_hardened_fails_the_link(tmp_path, monkeypatch, old, new, words):
-    monkeypatch.setattr(build.link, "LDFLAGS", [new if flag == old else flag for flag in build.link.LDFLAGS])
+    flags = [new if flag == old else flag for flag in build.compiler.LDFLAGS]
+    monkeypatch.setattr(build.compiler, "LDFLAGS", flags)
     with pytest.raises(BuildError, match=words):
         link(generated(), tmp_path / "libgemm.so")
 
 
 def test_a_missing_compiler_is_named_with_its_package(tmp_path):
-    with pytest.raises(BuildError, match="no C compiler 'no-such-cc': install gcc"):
-        link(generated(), tmp_path / "libgemm.so", CSRC, "no-such-cc")
+    with pytest.raises(BuildError, match="no C compiler 'no-such-cc -m64': install gcc"):
+        link(generated(), tmp_path / "libgemm.so", compiler=Compiler(("no-such-cc", "-m64")))
 
 
 def test_a_failed_link_leaves_the_old_library(tmp_path, csrc):
@@ -102,3 +108,49 @@ def test_a_failed_link_leaves_the_old_library(tmp_path, csrc):
     with pytest.raises(BuildError, match=r"error\.c"):
         link(generated(), path, csrc)
     assert path.read_bytes() == b"old"
+
+
+def test_the_users_flags_come_after_ours(tmp_path, monkeypatch):
+    for name, value in (("CC", "cc -pipe"), ("CFLAGS", "-O1 '-DWORDS=two words'"), ("LDFLAGS", "-Wl,-z,lazy")):
+        monkeypatch.setenv(name, value)
+    compiler = Compiler.of_environment()
+    assert compiler == Compiler(("cc", "-pipe"), ("-O1", "-DWORDS=two words"), ("-Wl,-z,lazy",))
+    with pytest.raises(BuildError, match="is not linked with -z now"):
+        link(generated(), tmp_path / "libgemm.so", compiler=compiler)
+    monkeypatch.delenv("LDFLAGS")
+    assert link(generated(), tmp_path / "libgemm.so", compiler=Compiler.of_environment()).glibc == (2, 17)
+    monkeypatch.setenv("CFLAGS", "'-O1")
+    with pytest.raises(BuildError, match='CFLAGS = "\'-O1": No closing quotation'):
+        Compiler.of_environment()
+
+
+CROSS = "aarch64-linux-gnu-gcc"
+PROGRAM = """\
+#include <libgemm.h>
+#include <stdio.h>
+int main(void) { return puts(libgemm_version()) < 0 || printf("%d %s", libgemm_preload(0), libgemm_last_error()) < 0; }
+"""
+
+
+@pytest.fixture
+def arm(tmp_path):
+    """The library as a cross compiler makes it."""
+    if not shutil.which(CROSS):
+        pytest.skip(f"{CROSS} is not installed (Debian: gcc-aarch64-linux-gnu)")
+    return link(generated(), tmp_path / "libgemm.so.1", compiler=Compiler((CROSS,)))
+
+
+def test_a_cross_compiler_makes_a_library_for_its_machine(arm):
+    assert (arm.machine, arm.glibc) == ("aarch64", (2, 17))
+    assert check_library(arm.library) == arm
+
+
+def test_the_library_for_aarch64_runs(arm, tmp_path):
+    if not shutil.which("qemu-aarch64"):
+        pytest.skip("qemu-aarch64 is not installed (Debian: qemu-user)")
+    (tmp_path / "main.c").write_text(PROGRAM)
+    line = [CROSS, "main.c", f"-I{CSRC}", str(arm.library), f"-Wl,-rpath,{tmp_path}", "-o", "main"]
+    subprocess.run(line, cwd=tmp_path, check=True)
+    command = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", str(tmp_path / "main")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.startswith(f"{header_constant('LIBGEMM_VERSION')}\n3 NVIDIA driver library not found: libcuda.so.1")

@@ -6,12 +6,15 @@ import random
 
 import libgemm
 import pytest
+from built import needs
 from libgemm._library import ffi, lib, text
 from libgemm.inspect import variants
 
 from kernels.model import Model, Work, features, rough, stride_class, tuned
 from kernels.spec import LAYOUTS, TARGETS
 from kernels.variants import variants as table
+
+pytestmark = needs(90)  # these rows are Hopper's
 
 TYPES = {"f16": (1, 2), "bf16": (2, 2), "f32": (3, 4)}  # value of the C enum, bytes
 ROWS = {row.name: row for row in table((90,)) if row.problem.op == "gemm"}
@@ -148,7 +151,8 @@ KNOWN = tuned(90).known
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 def test_a_measured_shape_runs_the_tile_that_won(dtype):
     for m, n, k, _, layout, tile in KNOWN:
-        variant, reason = libgemm.explain(m, n, k, dtype, layout=layout, target=90)
+        choice = libgemm.explain(m, n, k, dtype, layout=layout, target=90)
+        variant, reason = choice.variant, choice.reason
         assert tile_of(variant.name) == tile, (m, n, k, layout)
         assert reason.startswith("tuned: ") and libgemm.covers(m, n, k, dtype, layout=layout, target=90)
 
@@ -159,14 +163,14 @@ def test_where_the_winner_may_not_run_another_does():
     }  # the last: activated
     moved = set()
     for m, n, k, _, layout, tile in KNOWN:
-        activated, _ = libgemm.explain(m, n, k, layout=layout, target=90, activation="gelu")
+        activated = libgemm.explain(m, n, k, layout=layout, target=90, activation="gelu").variant
         assert not activated.linear
         assert (tile_of(activated.name) == tile) != linear[tile]
-        odd, _ = libgemm.explain(m, n, k, layout=layout, target=90, aligned=False)
-        many, _ = libgemm.explain(m, n, k, layout=layout, target=90, batch=2)
+        odd = libgemm.explain(m, n, k, layout=layout, target=90, aligned=False).variant
+        many = libgemm.explain(m, n, k, layout=layout, target=90, batch=2).variant
         assert (many.op == "grouped_mm") == many.single
         assert ROWS[odd.name].guard in ((), ("descriptor_ab", "linear")) or "cluster" in odd.name
-        bound, _ = libgemm.explain(m, n, k, layout=layout, target=90, batch_invariant=True)
+        bound = libgemm.explain(m, n, k, layout=layout, target=90, batch_invariant=True).variant
         assert (tile_of(bound.name) == tile) == (not tile.endswith(("cluster", "split")))
         moved |= {what for what, v in (("gelu", activated), ("bound", bound)) if tile_of(v.name) != tile}
     assert moved == {"gelu", "bound"}

@@ -2,8 +2,9 @@
 
 import json
 
+import conftest
 import pytest
-from conftest import ROOT, bench_words, report_words
+from conftest import ROOT, bench_words, report_words, unproven_words
 
 REPORT = {"build_id": "a" * 64, "passed": 10, "failed": 0, "device": "NVIDIA H200", "date": "2026-01-01"}
 
@@ -45,6 +46,45 @@ def test_a_benchmark_is_said_to_be_current_or_stale(folder):
 def test_a_missing_report_is_said_to_be_missing(folder):
     (line,) = words(folder)
     assert line.startswith("no GPU report")
+
+
+@pytest.mark.parametrize("builds", ["", "b", "bc"])
+def test_fast_kernels_that_no_report_speaks_of_are_said_to_run_nowhere(folder, builds):
+    for build in builds:
+        (folder / "results" / f"gpu_{build}.json").write_text(json.dumps({**REPORT, "build_id": build * 64}))
+    (line,) = unproven_words(folder / "results", folder / "manifest.json")
+    assert line.startswith("NOT RUN: `make test` runs no fast kernel") and "build aaaaaaaaaaaaaaaa" in line
+    assert "make gpu-test" in line
+
+
+def test_of_a_build_that_a_report_speaks_of_nothing_more_is_said(folder):
+    for build in "ab":
+        (folder / "results" / f"gpu_{build}.json").write_text(json.dumps({**REPORT, "build_id": build * 64}))
+    assert unproven_words(folder / "results", folder / "manifest.json") == []
+    assert unproven_words(folder / "results", folder / "no such file") == []
+
+
+class Terminal:
+    """What pytest's terminal reporter is told to write."""
+
+    def __init__(self):
+        self.lines = []
+
+    def write_line(self, line: str, **markup):
+        self.lines.append(line)
+
+
+@pytest.mark.parametrize(("build", "is_last"), [("a", False), ("b", True)])
+def test_the_last_line_of_the_suite_is_that_sentence(folder, monkeypatch, build, is_last):
+    monkeypatch.setattr(conftest, "ROOT", folder)
+    for name in ("dist", "tests", "bench"):
+        (folder / name / "results").mkdir(parents=True)
+    (folder / "dist" / "manifest.json").write_text(json.dumps({"build_id": "a" * 64}))
+    (folder / "tests" / "results" / "gpu_x.json").write_text(json.dumps({**REPORT, "build_id": build * 64}))
+    (folder / "bench" / "results" / "x.json").write_text(json.dumps({"build_id": "a" * 64}))
+    terminal = Terminal()
+    conftest.pytest_terminal_summary(terminal)
+    assert terminal.lines[-1].startswith("NOT RUN:") == is_last and len(terminal.lines) == 2 + is_last
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests" / "results").glob("gpu_*.json")), ids=lambda p: p.name)

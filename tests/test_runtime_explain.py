@@ -6,6 +6,7 @@ import sys
 import libgemm
 import pytest
 from arrays import InterfaceArray, VersionedArray
+from built import BUILT, TARGET, needs
 from calls import PLACE, PLACES, allocate, at, current, launches
 from stand_in import in_stand_in, run
 
@@ -52,9 +53,10 @@ def test_packed_groups_are_explained_as_they_run(ragged, layout):
                 left, right = (array(i, x, layout[i] == "t", odd=odd) for i, x in enumerate((a, b)))
                 libgemm.grouped_mm(left, right, offs, out=array(2, out, dtype=out_dtype, odd=2 * odd))
                 words = {"ragged": ragged, "layout": layout, "out_dtype": out_dtype, "aligned": not odd}
-                variant, reason = libgemm.explain_grouped_mm(M, N, K, GROUPS, **words)
+                choice = libgemm.explain_grouped_mm(M, N, K, GROUPS, **words)
+                variant, reason = choice.variant, choice.reason
                 assert launched() == kernel_of(variant) and " us expected" in reason
-                assert libgemm.explain_grouped_mm(M, N, K, GROUPS, **words, target=90) == (variant, reason)
+                assert libgemm.explain_grouped_mm(M, N, K, GROUPS, **words, target=TARGET) == choice
                 assert (variant.op, variant.d_type, variant.trans_a) == ("grouped_mm", out_dtype, layout[0] == "t")
 
 
@@ -64,14 +66,16 @@ def test_pointer_arrays_are_explained_as_they_run():
     tables = {name: InterfaceArray(at(7) + 256 * i, (3,), "i64") for i, name in enumerate(names)}
     for dtype, out_dtype, aligned in (("f16", None, True), ("f16", "f32", False), ("bf16", None, False)):
         libgemm.grouped_gemm_tables(**tables, dtype=dtype, out_dtype=out_dtype, trans_b=True, aligned=aligned)
-        variant, reason = libgemm.explain_grouped_gemm(3, dtype, out_dtype=out_dtype, aligned=aligned, target=90)
-        assert launched() == kernel_of(variant) and variant.align16 == aligned
-        assert ("aligned = 1" in reason) == (not aligned)  # what would be faster
-    relu, _ = libgemm.explain_grouped_gemm(3, activation="relu", target=90)
-    tf32, _ = libgemm.explain_grouped_gemm(3, "f32", precision="tf32", layout="tn", target=80)
-    assert not relu.align16 and (tf32.target, tf32.precision, tf32.trans_a) == (80, "tf32", True)
+        choice = libgemm.explain_grouped_gemm(3, dtype, out_dtype=out_dtype, aligned=aligned, target=TARGET)
+        variant, reason = choice.variant, choice.reason
+        assert launched() == kernel_of(variant) and variant.align16 == (aligned and TARGET == 90)
+        assert ("aligned = 1" in reason) == (not aligned and TARGET == 90)  # what would be faster
+    relu = libgemm.explain_grouped_gemm(3, activation="relu", target=TARGET).variant
+    tf32 = libgemm.explain_grouped_gemm(3, "f32", precision="tf32", layout="tn", target=BUILT[0]).variant
+    assert not relu.align16 and (tf32.target, tf32.precision, tf32.trans_a) == (BUILT[0], "tf32", True)
 
 
+@needs(90)
 def test_groups_that_are_done_before_their_descriptors_keep_the_small_tile():
     """As measured on an H200: bench/NOTES.md."""
     for groups, expected, is_large in (
@@ -79,26 +83,26 @@ def test_groups_that_are_done_before_their_descriptors_keep_the_small_tile():
         (4096, (128, 128, 64), True), (256, (128, 512, 512), True), (4, (1024, 1024, 1024), True),
         (16, (2048, 2048, 2048), True),
     ):  # fmt: skip
-        chosen, _ = libgemm.explain_grouped_gemm(groups, layout="nn", expected=expected, target=90)
+        chosen = libgemm.explain_grouped_gemm(groups, layout="nn", expected=expected, target=TARGET).variant
         assert (chosen.name.endswith("_scratch")) == is_large, (groups, expected)
 
 
 def test_nothing_runs_without_groups_or_rows():
-    for variant, reason in (
-        libgemm.explain_grouped_mm(M, N, K, 0, target=90),
-        libgemm.explain_grouped_mm(0, N, K, 3, target=90),
-        libgemm.explain_grouped_gemm(0, target=90),
+    for choice in (
+        libgemm.explain_grouped_mm(M, N, K, 0, target=TARGET),
+        libgemm.explain_grouped_mm(0, N, K, 3, target=TARGET),
+        libgemm.explain_grouped_gemm(0, target=TARGET),
     ):
-        assert variant is None and "empty" in reason
+        assert choice.variant is None and "empty" in choice.reason
 
 
 WRONG = [
-    (lambda: libgemm.explain_grouped_mm(8, 8, 8, 2, ragged="rows", target=90), "ragged = 'rows'"),
-    (lambda: libgemm.explain_grouped_mm(8, 8, 8, 2, layout="xx", target=90), "layout = 'xx'"),
-    (lambda: libgemm.explain_grouped_mm(8, 8, 8, -1, target=90), "groups = -1"),
-    (lambda: libgemm.explain_grouped_mm(8, 8, 8, 2, "f32", target=90), "precision is needed"),
-    (lambda: libgemm.explain_grouped_gemm(2, "int8", target=90), "dtype int8"),
-    (lambda: libgemm.explain_grouped_gemm(65536, target=90), "groups = 65536"),
+    (lambda: libgemm.explain_grouped_mm(8, 8, 8, 2, ragged="rows", target=TARGET), "ragged = 'rows'"),
+    (lambda: libgemm.explain_grouped_mm(8, 8, 8, 2, layout="xx", target=TARGET), "layout = 'xx'"),
+    (lambda: libgemm.explain_grouped_mm(8, 8, 8, -1, target=TARGET), "groups = -1"),
+    (lambda: libgemm.explain_grouped_mm(8, 8, 8, 2, "f32", target=TARGET), "precision is needed"),
+    (lambda: libgemm.explain_grouped_gemm(2, "int8", target=TARGET), "dtype int8"),
+    (lambda: libgemm.explain_grouped_gemm(65536, target=TARGET), "groups = 65536"),
     (lambda: libgemm.explain_grouped_gemm(2, target=75), "target = 75"),
 ]
 
@@ -110,8 +114,9 @@ def test_a_wrong_question_is_refused(ask, part):
 
 
 def test_the_command_explains_packed_groups():
-    words = ["explain", "4096", "2048", "32768", "--groups", "8", "--target", "90", "--layout", "tn"]
-    variant, reason = libgemm.explain_grouped_mm(4096, 2048, 32768, 8, ragged="k", layout="tn", target=90)
+    words = ["explain", "4096", "2048", "32768", "--groups", "8", "--target", str(TARGET), "--layout", "tn"]
+    choice = libgemm.explain_grouped_mm(4096, 2048, 32768, 8, ragged="k", layout="tn", target=TARGET)
+    variant, reason = choice.variant, choice.reason
     done = run(sys.executable, "-m", "libgemm", *words, "--ragged", "k", driver=False)
     assert (done.returncode, done.stdout) == (0, f"{variant.name}\n{reason}\n")
     done = run(sys.executable, "-m", "libgemm", *words, "--ragged", "x", driver=False)

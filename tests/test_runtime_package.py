@@ -1,23 +1,21 @@
 """The Python package as files: importing it, what it says of itself, its command line, a damaged or foreign library."""
 
+import hashlib
 import json
-import re
+import multiprocessing
+import pickle
 import shutil
 import subprocess
-import sys
 
 import libgemm
 import pytest
+from built import TARGET
 from elftools.elf.elffile import ELFFile
-from libgemm.inspect import manifest
-from stand_in import ROOT, in_stand_in, python, run
+from stand_in import ROOT, in_stand_in, python
+from test_runtime_command import command
 
 PACKAGE = ROOT / "runtime" / "libgemm"
 IMPORT = "try:\n    import libgemm\nexcept ImportError as error:\n    print(error)\nelse:\n    print('imported')\n"
-
-
-def command(*words, driver: bool = False, **settings) -> subprocess.CompletedProcess:
-    return run(sys.executable, "-m", "libgemm", *words, driver=driver, **settings)
 
 
 @pytest.fixture
@@ -29,15 +27,15 @@ def package(tmp_path):
 def stub(package, source: str) -> None:
     """Put another shared library in libgemm's place."""
     library = package / "_lib" / "libgemm.so"
+    (package / "_lib" / "platform.json").unlink()  # it speaks of the library that was there
     done = subprocess.run(["cc", "-shared", "-x", "c", "-", "-o", str(library)], input=source, text=True)
     assert done.returncode == 0
 
 
 def test_the_package_works_without_a_driver_and_without_frameworks():
     blocked = "import sys\nfor name in ('torch', 'cupy', 'numpy', 'triton'): sys.modules[name] = None\n"
-    use = (
-        "import libgemm\nprint(libgemm.info()['version'], len(libgemm.variants()), libgemm.explain(8, 8, 8, target=90))"
-    )
+    use = f"""import libgemm
+print(libgemm.info()['version'], len(libgemm.variants()), libgemm.explain(8, 8, 8, target={TARGET}))"""
     assert python(blocked + use, driver=False).startswith(libgemm.__version__)
     names = "import sys, libgemm\nprint({'torch', 'cupy', 'numpy', 'triton'} & set(sys.modules))"
     assert python(names, driver=False).strip() == "set()"
@@ -86,64 +84,6 @@ def test_a_package_that_was_never_built_says_so(package):
     assert "is not built" in python(IMPORT, driver=False, PYTHONPATH=package.parent)
 
 
-def test_info_and_variants_tell_what_the_library_has():
-    facts = libgemm.info()
-    done = command("info")
-    assert done.returncode == 0 and f"libgemm {facts['version']}, ABI 1, build {facts['build_id']}" in done.stdout
-    for target, t in facts["targets"].items():
-        assert f"sm_{target}: {t['variants']} variants, NVIDIA driver {t['min_driver']} or newer" in done.stdout
-    names = [v.name for v in libgemm.variants()]
-    assert len(names) == len(set(names)) == facts["variants"]
-    assert [line.split()[0] for line in command("variants").stdout.splitlines()] == names
-    listed = command("variants", "--target", "90").stdout.splitlines()
-    assert [line.split()[0] for line in listed] == [v.name for v in libgemm.variants() if v.target == 90]
-    assert command("variants", "--target", "12").stdout == ""
-
-
-def test_the_manifest_command_prints_the_manifest():
-    done = command("manifest")
-    assert done.returncode == 0 and json.loads(done.stdout) == manifest()
-
-
-def test_explain_names_a_variant_and_why():
-    done = command("explain", "4096", "4096", "4096", "--dtype", "f16", "--layout", "nt", "--target", "90")
-    variant, reason = libgemm.explain(4096, 4096, 4096, "f16", layout="nt", target=90)
-    assert (done.returncode, done.stdout) == (0, f"{variant.name}\n{reason}\n")
-    assert (variant.target, variant.a_type, variant.trans_a, variant.trans_b) == (90, "f16", False, True)
-    done = command("explain", "0", "8", "8", "--target", "90")
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "-") and "empty" in done.stdout
-    unaligned, reason = libgemm.explain(64, 64, 64, "f16", aligned=False, target=90)
-    assert not unaligned.align16 and not unaligned.single
-    assert re.fullmatch(r"untuned: [\d.]+ us expected, one of \d+ rows; [\d.]+ us with .*16-byte aligned.*", reason)
-    large, reason = libgemm.explain(4096, 4096, 4096, "f16", aligned=False, target=90)
-    assert large.single and ", after A or B is copied to aligned rows in the workspace" in reason
-
-
-@pytest.mark.parametrize(
-    ("words", "part"),
-    [
-        (["--target", "75"], "target = 75"),
-        (["--dtype", "int8", "--target", "90"], "dtype int8"),
-        (["--layout", "xx", "--target", "90"], "layout = 'xx'"),
-        (["--dtype", "f32", "--target", "90"], "precision is needed"),
-        (["--activation", "tanh", "--target", "90"], "activation = 'tanh'"),
-        ([], "LIBGEMM_NO_DRIVER"),
-    ],
-)
-def test_explain_refuses_by_name(words, part):
-    done = command("explain", "8", "8", "8", *words)
-    assert done.returncode == 1 and part in done.stderr and done.stdout == ""
-
-
-def test_explain_without_a_target_asks_the_gpu():
-    done = command("explain", "8", "8", "8", driver=True)
-    assert done.returncode == 0 and "__sm90__" in done.stdout
-
-
-def test_a_word_that_is_no_command_is_refused():
-    assert command("nonsense").returncode == 2 and command().returncode == 2
-
-
 def test_verify_passes_a_sound_library():
     done = command("verify")
     assert (done.returncode, done.stdout) == (0, f"{libgemm.info()['variants']} variants, 0 damaged\n")
@@ -177,9 +117,66 @@ def test_verify_names_what_a_flipped_byte_damaged(package, part):
     assert done.stdout.endswith(f"{libgemm.info()['variants']} variants, {len(damaged)} damaged\n")
 
 
+@pytest.mark.parametrize("part", [0.0001, 0.5, 0.999])
+def test_a_library_that_is_cut_is_named_before_it_is_loaded(package, part):
+    library = package / "_lib" / "libgemm.so"
+    whole = library.read_bytes()
+    kept = int(len(whole) * part)
+    library.write_bytes(whole[:kept])
+    (package / "_lib" / "platform.json").unlink()  # what the file says of itself is enough
+    said = python(IMPORT, driver=False, PYTHONPATH=package.parent)
+    assert said.startswith(f"libgemm's library {library} is cut: {kept} bytes, ") and "install it again" in said
+    done = command("verify", PYTHONPATH=package.parent)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("ImportError: libgemm's library ")
+
+
+def record(package, **facts) -> None:
+    """Have the build have written this down of the library."""
+    path = package / "_lib" / "platform.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+
+
+def test_a_recorded_size_is_compared(package):
+    size = (package / "_lib" / "libgemm.so").stat().st_size
+    record(package, bytes=size)
+    assert python(IMPORT, driver=False, PYTHONPATH=package.parent) == "imported\n"
+    record(package, bytes=size + 1)
+    assert f"{size} bytes, {size + 1} expected" in python(IMPORT, driver=False, PYTHONPATH=package.parent)
+
+
+def test_verify_compares_the_whole_file_where_its_hash_is_recorded(package):
+    library = package / "_lib" / "libgemm.so"
+    record(package, sha256=hashlib.sha256(library.read_bytes()).hexdigest())
+    assert command("verify", PYTHONPATH=package.parent).returncode == 0
+    with library.open("ab") as file:
+        file.write(b"more")
+    done = command("verify", PYTHONPATH=package.parent)
+    assert done.returncode == 1 and done.stdout.startswith("damaged: libgemm.so\n")
+
+
 @in_stand_in()
 def test_an_error_carries_its_status():
     with pytest.raises(libgemm.Error) as caught:
         libgemm.preload(7)
     assert (caught.value.status, caught.value.name) == (1, "LIBGEMM_INVALID_ARGUMENT")
     assert isinstance(caught.value, RuntimeError) and "device = 7" in str(caught.value)
+
+
+def fail_in_another_process(_):
+    libgemm.explain(8, 8, 8, "bf16", layout="xx")
+
+
+def test_an_error_comes_back_from_a_pool():
+    with (
+        multiprocessing.get_context("spawn").Pool(1) as pool,
+        pytest.raises(libgemm.Error, match="layout = 'xx'") as caught,
+    ):
+        pool.map_async(fail_in_another_process, [0]).get(timeout=100)
+    assert (caught.value.status, caught.value.name) == (1, "LIBGEMM_INVALID_ARGUMENT")
+
+
+def test_a_copy_of_an_error_says_the_same():
+    with pytest.raises(libgemm.Error) as caught:
+        libgemm.explain(8, 8, 8, target=75)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert str(copy) == str(caught.value) and copy.__dict__ == caught.value.__dict__

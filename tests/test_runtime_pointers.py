@@ -2,10 +2,13 @@
 
 import libgemm
 from arrays import InterfaceArray
+from built import needs
 from calls import at, current, launches, values
 from stand_in import in_stand_in
 from torch_like import install
 from torch_like import torch as like
+
+pytestmark = needs(90)  # rows for aligned groups are Hopper's
 
 NAMES = ("a", "b", "d", "m", "n", "k", "lda", "ldb", "ldd")
 
@@ -36,7 +39,7 @@ def test_tables_say_what_to_expect():
         for expected, is_large in ((None, 0), ((16, 256, 4096), 0), ((4096, 4096, 4096), 1), ((0, 0, 0), 0)):
             made = len(like.made)
             tables(d=like.Tensor(at(7) + 512, (3,), "int64"), aligned=True, expected=expected)
-            chosen, _ = libgemm.explain_grouped_gemm(3, "f16", layout="nn", expected=expected, target=90)
+            chosen = libgemm.explain_grouped_gemm(3, "f16", layout="nn", expected=expected, target=90).variant
             assert launches()[-1]["block"][0] == 32 * chosen.warps == 32 * (12 if is_large else 4)
             assert len(like.made) == made + is_large
     workspace = like.made[-1]
@@ -69,3 +72,15 @@ def test_lists_see_for_themselves():
         assert lists() == lists(0) == named(True).warps
         assert lists(60) == lists(moved=2) == lists(activation="relu") == named(False).warps
         assert lists(alpha=0.0, moved=2) == named(True).warps  # A is not read
+
+
+@in_stand_in()
+def test_an_array_of_three_dimensions_is_a_sequence_of_matrices():
+    install()
+    a, b, out = tensor(0, 2, 32, 64), tensor(1, 2, 64, 48), tensor(3, 2, 32, 48)
+    c, bias = tensor(4, 2, 32, 48), tensor(5, 2, 48)
+    made = libgemm.grouped_gemm(a, b, c, beta=1.0, bias=bias, out=out)
+    assert [x.data_ptr() for x in made] == [at(3), at(3) + 2 * 32 * 48]
+    assert libgemm.grouped_gemm((x for x in (a[0], a[1])), b, out=made) == made  # any other iterable, too
+    assert [libgemm.grouped_gemm(tensor(0, 0, 32, 64), [], out=[])] == [[]]
+    assert len(launches()) == 2

@@ -82,7 +82,7 @@ WORDS = {
     "integer out": (lambda: gemm(out=f16(3, 4, 8, dtype="i32")), ("out_dtype = 'i32'",)),
     "out by columns": (lambda: gemm(out=f16(3, 4, 8, strides=(1, 4))), ("out has strides (1, 4)", "row-major")),
     "out with overlap": (
-        lambda: gemm(f16(0, 2, 4, 6), out=f16(3, 2, 4, 8, strides=(0, 8, 1))), ("batch_stride_d = 0", "overlap")),
+        lambda: gemm(f16(0, 2, 4, 6), out=f16(3, 2, 4, 8, strides=(0, 8, 1))), ("strides (0, 8, 1)", "expanded")),
     "c's shape": (lambda: gemm(c=f16(2, 8, 4), beta=1.0), ("c has shape (8, 4)", "(4, 8) is needed")),
     "c's dtype": (lambda: gemm(c=f16(2, 4, 8, dtype="f32"), beta=1.0), ("c has dtype f32", "f16 is needed")),
     "c by columns": (lambda: gemm(c=f16(2, 4, 8, strides=(1, 4)), beta=1.0), ("c has strides (1, 4)",)),
@@ -125,7 +125,7 @@ GROUPED = {
         lambda: mm(b=f16(1, 6, 8), c=f16(2, 8, 8), beta=1.0, out=f16(3, 3, 8, 8)),
         ("c has shape (8, 8)", "(3, 8, 8) is needed")),
     "overlapping groups": (
-        lambda: mm(b=f16(1, 6, 8), out=f16(3, 3, 8, 8, strides=(0, 8, 1))), ("batch_stride_d = 0", "overlap")),
+        lambda: mm(b=f16(1, 6, 8), out=f16(3, 3, 8, 8, strides=(0, 8, 1))), ("strides (0, 8, 1)", "expanded")),
     "strides of a group": (
         lambda: mm(f16(0, 3, 8, 6, strides=(96, 12, 2)), f16(1, 6, 8)), ("a has shape (3, 8, 6)", "must be 1")),
     "a of rank 1": (lambda: mm(f16(0, 6)), ("a has shape (6,)", "2 or 3 dimensions")),
@@ -161,6 +161,9 @@ GROUPED = {
     "out lengths": (lambda: grouped(out=[f16(3, 4, 8)]), ("out has 1 matrices", "2 are needed")),
     "list K differs": (lambda: grouped(b=[f16(1, 6, 8), f16(1, 5, 8)]), ("a[1] is 4 x 6, b[1] is 5 x 8",)),
     "list ways differ": (lambda: grouped(a=[f16(0, 4, 6), f16(0, 4, 6, strides=(1, 4))]), ("a: all groups",)),
+    "one array of groups": (lambda: grouped(a=f16(0, 2, 4, 6)), ("a is a arrays.VersionedArray", "a sequence of")),
+    "one array to write to": (lambda: grouped(out=f16(3, 2, 4, 8)), ("out is a arrays.VersionedArray", "for each")),
+    "table d of rank 2": (lambda: tables(d=InterfaceArray(at(7), (3, 1), "i64")), ("d has shape (3, 1)", "1 dim")),
     "list rank": (lambda: grouped(a=[f16(0, 4, 6), f16(0, 1, 4, 6)]), ("a: all groups must be 2-D",)),
     "list dtypes": (lambda: grouped(b=[f16(1, 6, 8), f16(1, 6, 8, dtype="bf16")]), ("matrix 1 of b has dtype bf16",)),
     "list out shape": (lambda: grouped(out=[f16(3, 4, 8), f16(3, 4, 9)]), ("out[1] has shape (4, 9)",)),
@@ -183,13 +186,16 @@ class OddStrides(InterfaceArray):
 @pytest.mark.parametrize("name", REFUSED)
 @in_stand_in()
 def test_a_wrong_argument_is_refused(name):
-    call, parts = REFUSED[name]
+    refuse(*REFUSED[name], "LIBGEMM_UNSUPPORTED" if name == "variant" else "LIBGEMM_INVALID_ARGUMENT")
+
+
+def refuse(call, parts, wanted: str = "LIBGEMM_INVALID_ARGUMENT") -> None:
+    """Nothing was launched, and the sentence has all these parts."""
     with pytest.raises(libgemm.Error) as caught:
         call()
     error = caught.value
     missing = [part for part in parts if part not in str(error)]
     assert not missing, f"{missing} not in: {error}"
-    wanted = "LIBGEMM_UNSUPPORTED" if name == "variant" else "LIBGEMM_INVALID_ARGUMENT"
     assert (error.name, error.status) == (wanted, getattr(lib, wanted)) and str(error).startswith(wanted)
     assert log("cuLaunchKernelEx") == []
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-C_SOURCES = sorted(p for f in ("aot/csrc", "bench", "tests") for s in ("*.c", "*.h") for p in (ROOT / f).rglob(s))
+C_FOLDERS = ("aot/csrc", "bench", "examples", "tests")
+C_SOURCES = sorted(p for f in C_FOLDERS for s in ("*.c", "*.h", "*.cpp") for p in (ROOT / f).rglob(s))
 
 
 def run(*command: str) -> str:
@@ -19,6 +20,22 @@ def run(*command: str) -> str:
 @pytest.mark.parametrize("command", [("ruff", "check", "."), ("ruff", "format", "--check", ".")], ids=" ".join)
 def test_python_is_clean(command):
     assert run(*command) == ""
+
+
+def test_the_package_and_a_caller_have_their_types():
+    assert run("mypy") == ""
+
+
+def test_a_caller_who_takes_it_wrong_is_told(tmp_path):
+    wrong = tmp_path / "wrong.py"
+    lines = (
+        "variant, reason = libgemm.explain(8, 8, 8)",
+        'libgemm.gemm(1, 2, activation="tanh")',
+        "libgemm.info()['x']",
+    )
+    wrong.write_text("\n".join(("import libgemm", *lines)) + "\n")
+    said = run("mypy", str(wrong))
+    assert [f"wrong.py:{i}: error" in said for i in range(1, 5)] == [False, True, True, True], said
 
 
 def test_c_is_formatted():

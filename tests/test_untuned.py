@@ -18,7 +18,8 @@ UNTUNED = (80, 86, 89, 100, 120)
 def chosen(target: int, m: int, n: int, k: int, **options):
     if target not in info()["targets"]:
         pytest.skip(f"this library has no kernels for sm_{target}")
-    variant, reason = explain(m, n, k, target=target, **options)
+    choice = explain(m, n, k, target=target, **options)
+    variant, reason = choice.variant, choice.reason
     assert re.match(r"untuned: [\d.e+]+ us expected, one of \d+ rows(;|,|$)", reason), reason
     return variant
 

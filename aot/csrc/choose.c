@@ -67,6 +67,7 @@ static bool is_batch_invariant(const struct row *row) {
 /* Guard bits of the row that the problem does not meet. */
 static unsigned refused(const struct row *row, const struct problem *p) {
   unsigned met = p->met;
+  if (row->shared_bytes > (uint32_t)p->shared_bytes) return TOO_LARGE;
   if (met & ONLY_EQUAL && !(row->guard & GUARD_EQUAL)) return ONLY_EQUAL;
   if (p->op == OP_GEMM && p->count != 1)
     met &= ~(unsigned)GUARD_DESCRIPTOR; /* its rows with descriptors have no batch */
@@ -87,6 +88,7 @@ static const struct {
   enum guard guard;
   const char *words, *of_groups; /* the latter of rows for packed groups and batches, where they differ */
 } demands[] = {
+    {TOO_LARGE, "a GPU with more shared memory for a block", NULL},
     {BATCH_INVARIANT, "batch_invariant = 0: it adds the products of K in another order than others", NULL},
     {GUARD_ALIGN16, "16-byte aligned pointers, leading dimensions and extents", NULL},
     {GUARD_DESCRIPTOR,
@@ -201,10 +203,13 @@ static const struct row *known_winner(const struct problem *p, const struct targ
   return NULL;
 }
 
-libgemm_status choose(struct problem *p, const struct target *target, int multiprocessors, const struct row **out) {
+libgemm_status choose(struct problem *p, const struct gpu *gpu, const struct row **out) {
+  const struct target *target = gpu->target;
   int first, end;
   float us;
-  p->multiprocessors = multiprocessors;
+  p->multiprocessors = gpu->multiprocessors;
+  p->shared_bytes = gpu->shared_bytes;
+  p->capability = gpu->capability;
   if (p->variant) return pinned(p, target, out);
   if (is_batch(p)) { /* measured: 1.07 to 9 times as fast as rows that also take other batches */
     struct problem groups = as_groups(p);
@@ -258,31 +263,14 @@ libgemm_status describe(const struct problem *p, const struct target *target, co
   estimate(row, p, &e);
   float us = fitted_us(row, p, &e) + (float)p->copy_us;
   if (whole) choice->expected_us = us, choice->covered = row->fit != NULL;
-  int used = snprintf(choice->reason, sizeof choice->reason, "%s: %.4g us expected%s, one of %d rows%s",
-                      row->fit ? "tuned" : "untuned", (double)us, p->variant ? ", pinned by name" : "", end - first,
-                      p->copier ? ", after A or B is copied to aligned rows in the workspace" : "");
+  char served[48] = "";
+  if (p->capability != target->target)
+    snprintf(served, sizeof served, ", code of %d.%d on %d.%d", target->target / 10, target->target % 10,
+             p->capability / 10, p->capability % 10);
+  int used = snprintf(choice->reason, sizeof choice->reason, "%s: %.4g us expected%s%s, one of %d rows%s",
+                      row->fit ? "tuned" : "untuned", (double)us, p->variant ? ", pinned by name" : "", served,
+                      end - first, p->copier ? ", after A or B is copied to aligned rows in the workspace" : "");
   if (!p->variant && used > 0 && used < (int)sizeof choice->reason)
     describe_better(p, target, us, choice->reason + used, sizeof choice->reason - (size_t)used);
   return LIBGEMM_OK;
-}
-
-libgemm_status explain_target(int32_t number, const struct target **out, int *multiprocessors) {
-  if (number == 0) {
-    const struct driver *driver;
-    const struct device *device;
-    CUdevice current = 0;
-    TRY(driver_open(&driver));
-    if (driver->ctx_get_device(&current) != CUDA_SUCCESS) current = 0;
-    TRY(device_get(current, &device));
-    *out = device->target;
-    *multiprocessors = device->multiprocessors;
-    return LIBGEMM_OK;
-  }
-  for (int32_t i = 0; i < target_count; i++)
-    if (targets[i].target == number) {
-      *out = &targets[i];
-      *multiprocessors = targets[i].multiprocessors;
-      return LIBGEMM_OK;
-    }
-  return fail(LIBGEMM_UNSUPPORTED_DEVICE, "target = %d: this library has no kernels for it", number);
 }

@@ -5,24 +5,14 @@
 #include "internal.h"
 
 static struct device devices[MAX_DEVICES];
+static _Atomic(CUcontext) primaries[MAX_DEVICES]; /* that we retain */
 static atomic_bool known[MAX_DEVICES];
 static pthread_mutex_t learning = PTHREAD_MUTEX_INITIALIZER;
-
-static libgemm_status unsupported(const char *name, int capability) {
-  char have[256] = "";
-  size_t used = 0;
-  for (int32_t i = 0; i < target_count && used < sizeof have - 16; i++)
-    used += (size_t)snprintf(have + used, sizeof have - used, "%s%d.%d", i ? ", " : "", targets[i].target / 10,
-                             targets[i].target % 10);
-  return fail(LIBGEMM_UNSUPPORTED_DEVICE,
-              "%s has compute capability %d.%d; this library has kernels for %s: build with TARGETS=%d", name,
-              capability / 10, capability % 10, have, capability);
-}
 
 static libgemm_status learn(int ordinal, const struct driver *driver, struct device *device) {
   CUdevice handle;
   int major = 0, minor = 0, pageable = 0;
-  char name[128] = "this GPU";
+  char name[128] = "this GPU", what[192];
   TRY_CUDA("cuDeviceGet", driver->device_get(&handle, ordinal));
   const struct {
     int *value, attribute;
@@ -30,7 +20,8 @@ static libgemm_status learn(int ordinal, const struct driver *driver, struct dev
       {&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR},
       {&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR},
       {&pageable, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS},
-      {&device->multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT},
+      {&device->gpu.multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT},
+      {&device->gpu.shared_bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN},
       {&device->shared_per_multiprocessor, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR},
   };
   for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
@@ -39,18 +30,17 @@ static libgemm_status learn(int ordinal, const struct driver *driver, struct dev
   device->ordinal = ordinal;
   device->pageable = pageable != 0;
   device->driver = driver;
-  for (int32_t i = 0; i < target_count; i++)
-    if (targets[i].target == major * 10 + minor) device->target = &targets[i];
-  if (!device->target) return unsupported(name, major * 10 + minor);
+  device->gpu.capability = major * 10 + minor;
+  snprintf(what, sizeof what, "%s (compute capability %d.%d)", name, major, minor);
+  TRY(find_target(what, &device->gpu));
   enum { CUDA_12 = 12000 }; /* the least any kernel needs */
-  if (driver->version < device->target->min_cuda)
+  if (driver->version < device->gpu.target->min_cuda)
     return fail(LIBGEMM_DRIVER_TOO_OLD,
                 "the NVIDIA driver supports CUDA %d.%d; kernels for %s need CUDA %d.%d (driver %s or newer): update "
                 "the driver%s",
-                driver->version / 1000, driver->version % 1000 / 10, name, device->target->min_cuda / 1000,
-                device->target->min_cuda % 1000 / 10, device->target->min_driver,
-                device->target->min_cuda > CUDA_12 ? ", or build with MIN_DRIVER=525" : "");
-  TRY_CUDA("cuDevicePrimaryCtxRetain", driver->primary_ctx_retain(&device->primary, handle));
+                driver->version / 1000, driver->version % 1000 / 10, name, device->gpu.target->min_cuda / 1000,
+                device->gpu.target->min_cuda % 1000 / 10, device->gpu.target->min_driver,
+                device->gpu.target->min_cuda > CUDA_12 ? ", or build with MIN_DRIVER=525" : "");
   return LIBGEMM_OK;
 }
 
@@ -93,6 +83,17 @@ libgemm_status device_of(const char *name, CUdeviceptr pointer, int *ordinal) {
               (unsigned long long)pointer);
 }
 
+libgemm_status device_for(const char *name, CUdeviceptr pointer, const struct device **out) {
+  const struct driver *driver;
+  int ordinal = 0;
+  TRY(driver_open(&driver));
+  if (pointer)
+    TRY(device_of(name, pointer, &ordinal));
+  else if (driver->ctx_get_device(&ordinal) != CUDA_SUCCESS)
+    ordinal = 0;
+  return device_get(ordinal, out);
+}
+
 libgemm_status check_pointer(const char *name, CUdeviceptr pointer, const struct device *device) {
   const struct driver *driver = device->driver;
   int owner = -1, type = 0, managed = 0;
@@ -112,21 +113,47 @@ libgemm_status check_pointer(const char *name, CUdeviceptr pointer, const struct
     return LIBGEMM_OK;
   if (driver->pointer_get_attribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, pointer) == CUDA_SUCCESS && managed)
     return LIBGEMM_OK;
-  return fail(LIBGEMM_INVALID_ARGUMENT, "%s is memory of GPU %d; this call runs on GPU %d, which owns D", name, owner,
-              device->ordinal);
+  /* Whether kernels of the current context, the call's, can access it: mapped by a peer. */
+  CUdeviceptr mapped = 0;
+  if (driver->pointer_get_attribute(&mapped, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, pointer) == CUDA_SUCCESS)
+    return LIBGEMM_OK;
+  return fail(
+      LIBGEMM_INVALID_ARGUMENT,
+      "%s is memory of GPU %d, which GPU %d, the one that owns D and runs this call, cannot access: copy it, or "
+      "enable peer access",
+      name, owner, device->ordinal);
+}
+
+/* Retain the primary context; one that was not there before takes hundreds of megabytes of the GPU. Its handle, and the
+ * kernels loaded before, serve again after somebody has reset the GPU and made the context anew: seen on an H200. */
+static libgemm_status retain_primary(const struct device *device) {
+  CUcontext context;
+  TRY_CUDA("cuDevicePrimaryCtxRetain", device->driver->primary_ctx_retain(&context, device->ordinal));
+  atomic_store(&primaries[device->ordinal], context);
+  return LIBGEMM_OK;
 }
 
 libgemm_status enter_device(const struct device *device, bool *entered) {
+  const struct driver *driver = device->driver;
+  _Atomic(CUcontext) *primary = &primaries[device->ordinal];
   CUdevice current;
-  *entered = false;
   CUcontext context = NULL;
-  TRY_CUDA("cuCtxGetCurrent", device->driver->ctx_get_current(&context));
-  if (context == device->primary) return LIBGEMM_OK;
+  *entered = false;
+  TRY_CUDA("cuCtxGetCurrent", driver->ctx_get_current(&context));
+  if (context && context == atomic_load_explicit(primary, memory_order_relaxed)) return LIBGEMM_OK;
   if (context) { /* another context of the same device serves as well: the stream may be its own */
-    TRY_CUDA("cuCtxGetDevice", device->driver->ctx_get_device(&current));
-    if (current == device->ordinal) return LIBGEMM_OK;
+    unsigned flags;
+    int active = 0;
+    TRY_CUDA("cuCtxGetDevice", driver->ctx_get_device(&current));
+    if (current == device->ordinal) {
+      if (!atomic_load(primary) && driver->primary_ctx_get_state(device->ordinal, &flags, &active) == CUDA_SUCCESS &&
+          active)
+        TRY(retain_primary(device)); /* it is there, most likely this one: known from now on */
+      return LIBGEMM_OK;
+    }
   }
-  TRY_CUDA("cuCtxPushCurrent", device->driver->ctx_push_current(device->primary));
+  if (!atomic_load(primary)) TRY(retain_primary(device));
+  TRY_CUDA("cuCtxPushCurrent", driver->ctx_push_current(atomic_load(primary)));
   *entered = true;
   return LIBGEMM_OK;
 }

@@ -36,6 +36,7 @@ enum {
 };
 enum {
   CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+  CU_POINTER_ATTRIBUTE_DEVICE_POINTER = 3,
   CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
 };
@@ -79,6 +80,7 @@ typedef struct CUlaunchConfig {
   X(device_get_name, "cuDeviceGetName", (char *name, int size, CUdevice device))                                  \
   X(device_get_attribute, "cuDeviceGetAttribute", (int *value, int attribute, CUdevice device))                   \
   X(primary_ctx_retain, "cuDevicePrimaryCtxRetain", (CUcontext * context, CUdevice device))                       \
+  X(primary_ctx_get_state, "cuDevicePrimaryCtxGetState", (CUdevice device, unsigned *flags, int *active))         \
   X(ctx_get_device, "cuCtxGetDevice", (CUdevice * device))                                                        \
   X(ctx_get_current, "cuCtxGetCurrent", (CUcontext * context))                                                    \
   X(ctx_push_current, "cuCtxPushCurrent_v2", (CUcontext context))                                                 \

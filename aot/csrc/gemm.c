@@ -82,13 +82,9 @@ static unsigned guards_met(const libgemm_gemm_args *a, const struct operands *o)
   return memory_met(o) | (a->batch_invariant ? BATCH_INVARIANT : 0);
 }
 
-static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct device *device) {
-  if (reads_ab(a)) {
-    TRY(check_pointer("a", (CUdeviceptr)a->a, device));
-    TRY(check_pointer("b", (CUdeviceptr)a->b, device));
-  }
-  if (reads_c(a)) TRY(check_pointer("c", (CUdeviceptr)a->c, device));
-  if (a->bias) TRY(check_pointer("bias", (CUdeviceptr)a->bias, device));
+static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct operands *o,
+                                     const struct device *device) {
+  TRY(check_operands(o, a->bias, device));
   if (a->workspace && a->workspace_bytes) {
     TRY(check_pointer("workspace", (CUdeviceptr)a->workspace, device));
     if ((uint64_t)a->workspace % 16)
@@ -110,16 +106,16 @@ static void fill_call(const libgemm_gemm_args *a, const struct operands *o, stru
 static libgemm_status make_plan(const struct problem *key, const struct device *device, struct plan *plan) {
   struct problem p = *key;
   const struct row *row;
-  TRY(choose(&p, device->target, device->multiprocessors, &row));
+  TRY(choose(&p, &device->gpu, &row));
   TRY(load_row(row, device));
   if (p.copier) TRY(load_row(p.copier, device));
   int splits = split_count(row, &p);
   int64_t tiles = ceil_div(p.m, row->block_m) * ceil_div(p.n, row->block_n);
-  if (p.count > INT32_MAX / (tiles < INT32_MAX ? tiles : INT32_MAX))
+  if (tiles > INT32_MAX || p.count > INT32_MAX / tiles)
     return fail(LIBGEMM_UNSUPPORTED, "%lld tiles in each of %lld products: one launch takes %d in all",
                 (long long)tiles, (long long)p.count, INT32_MAX);
   int64_t blocks = tiles * p.count * splits;
-  if (row->persistent) blocks = least(blocks, (int64_t)device->multiprocessors * resident_blocks(row, device));
+  if (row->persistent) blocks = least(blocks, (int64_t)device->gpu.multiprocessors * resident_blocks(row, device));
   *plan = (struct plan){row, splits, slot_bytes(row, &p), blocks, p.copier};
   remember_plan(key, plan);
   return LIBGEMM_OK;
@@ -129,8 +125,9 @@ static libgemm_status run(const libgemm_gemm_args *a, const struct operands *o, 
                           const struct device *device) {
   struct plan made;
   struct call call;
+  TRY(check_pointers(a, o, device));
   p->device = device->ordinal;
-  p->multiprocessors = device->multiprocessors;
+  p->multiprocessors = device->gpu.multiprocessors;
   const struct plan *plan = recall_plan(p);
   if (!plan) {
     TRY(make_plan(p, device, &made));
@@ -163,7 +160,6 @@ libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
   problem.met = guards_met(&a, &operands);
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
-  TRY(check_pointers(&a, device));
   TRY(enter_device(device, &entered));
   libgemm_status status = run(&a, &operands, &problem, device);
   leave_device(device, entered);
@@ -173,9 +169,8 @@ libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
 libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes) {
   libgemm_gemm_args a;
   struct problem problem, seen;
-  const struct target *target;
+  const struct device *device;
   const struct row *row;
-  int multiprocessors;
   if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
   *bytes = 0;
   TRY(check_args(args, &a, &problem));
@@ -183,9 +178,9 @@ libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *b
   struct operands operands = operands_of(&a);
   problem.met = guards_met(&a, &operands);
   problem.workspace_bytes = UINT64_MAX;
-  TRY(explain_target(0, &target, &multiprocessors));
+  TRY(device_for("d", (CUdeviceptr)a.d, &device));
   seen = problem;
-  TRY(choose(&seen, target, multiprocessors, &row));
+  TRY(choose(&seen, &device->gpu, &row));
   *bytes = split_workspace(row, &seen);
   if (seen.copier) {
     struct copies copies = copies_of(&problem);
@@ -197,15 +192,14 @@ libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *b
 libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t target, libgemm_choice *choice) {
   libgemm_gemm_args a;
   struct problem problem;
-  const struct target *found;
+  struct gpu gpu;
   const struct row *row = NULL;
-  int multiprocessors;
   TRY(check_args(args, &a, &problem));
-  TRY(explain_target(target, &found, &multiprocessors));
+  TRY(explain_gpu(target, &gpu));
   if (!is_empty(&a)) {
     struct operands operands = operands_of(&a);
     problem.met = guards_met(&a, &operands);
-    TRY(choose(&problem, found, multiprocessors, &row));
+    TRY(choose(&problem, &gpu, &row));
   }
-  return describe(&problem, found, row, choice);
+  return describe(&problem, gpu.target, row, choice);
 }

@@ -135,16 +135,27 @@ libgemm_status tables_device(const libgemm_grouped_gemm_args *a, const struct de
   return device_get(ordinal, device);
 }
 
-static libgemm_status check_group_pointers(const libgemm_grouped_gemm_args *a, int64_t g, const struct device *device) {
+static libgemm_status check_entry(const char *table, int64_t g, const void *pointer, int32_t type,
+                                  const struct device *device) {
   char name[32];
+  entry_name(name, table, g);
+  TRY(check_alignment(name, (CUdeviceptr)pointer, type == LIBGEMM_F32 ? 4 : 2));
+  return check_pointer(name, (CUdeviceptr)pointer, device);
+}
+
+static libgemm_status check_group_pointers(const libgemm_grouped_gemm_args *a, int64_t g, const struct device *device) {
   if (is_empty(a, g)) return LIBGEMM_OK;
   if (reads_ab(a, g)) {
-    TRY(check_pointer(entry_name(name, "a", g), (CUdeviceptr)a->a[g], device));
-    TRY(check_pointer(entry_name(name, "b", g), (CUdeviceptr)a->b[g], device));
+    TRY(check_entry("a", g, a->a[g], a->a_type, device));
+    TRY(check_entry("b", g, a->b[g], a->a_type, device));
+    if (a->d[g] == a->a[g] || a->d[g] == a->b[g])
+      return fail(LIBGEMM_INVALID_ARGUMENT,
+                  "d[%lld] == %s[%lld] = %p: D is written while A and B are read; only C may be the same matrix",
+                  (long long)g, a->d[g] == a->a[g] ? "a" : "b", (long long)g, a->d[g]);
   }
-  if (reads_c(a)) TRY(check_pointer(entry_name(name, "c", g), (CUdeviceptr)a->c[g], device));
-  if (a->bias) TRY(check_pointer(entry_name(name, "bias", g), (CUdeviceptr)a->bias[g], device));
-  return check_pointer(entry_name(name, "d", g), (CUdeviceptr)a->d[g], device);
+  if (reads_c(a)) TRY(check_entry("c", g, a->c[g], a->d_type, device));
+  if (a->bias) TRY(check_entry("bias", g, a->bias[g], a->d_type, device));
+  return check_entry("d", g, a->d[g], a->d_type, device);
 }
 
 uint64_t table_workspace(const libgemm_grouped_gemm_args *a) {
@@ -174,8 +185,11 @@ libgemm_status check_table_pointers(const libgemm_grouped_gemm_args *a, const st
     struct call call = {0};
     struct table tables[TABLE_COUNT];
     list_tables(a, &call, tables);
-    for (int i = 0; i < TABLE_COUNT; i++)
-      if (tables[i].read) TRY(check_pointer(tables[i].name, (CUdeviceptr)tables[i].data, device));
+    for (int i = 0; i < TABLE_COUNT; i++) {
+      if (!tables[i].read) continue;
+      TRY(check_alignment(tables[i].name, (CUdeviceptr)tables[i].data, sizeof(int64_t)));
+      TRY(check_pointer(tables[i].name, (CUdeviceptr)tables[i].data, device));
+    }
     return check_workspace(a, device);
   }
   int capturing = 0;

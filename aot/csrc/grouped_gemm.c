@@ -71,12 +71,12 @@ static libgemm_status run(const libgemm_grouped_gemm_args *a, struct problem *p,
   const struct row *row;
   struct call call = {.groups = (int32_t)a->groups, .alpha = a->alpha, .beta = a->beta, .activation = a->activation};
   TRY(check_table_pointers(a, device));
-  TRY(choose(p, device->target, device->multiprocessors, &row));
+  TRY(choose(p, &device->gpu, &row));
   TRY(load_row(row, device));
   TRY(place_tables(a, device, &call));
   if (row->scratch_bytes) call.scratch = scratch_place(a);
   int blocks = row->scratch_bytes ? 1 : resident_blocks(row, device); /* on each multiprocessor */
-  return row->launch(row, device, &call, (int64_t)device->multiprocessors * blocks, a->stream);
+  return row->launch(row, device, &call, (int64_t)device->gpu.multiprocessors * blocks, a->stream);
 }
 
 libgemm_status libgemm_grouped_gemm(const libgemm_grouped_gemm_args *args) {
@@ -106,7 +106,7 @@ libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *a
   if (problem.met & GUARD_ALIGN16 && tables_are_addressable(&a)) { /* rows for others take none */
     problem.workspace_bytes = UINT64_MAX;
     TRY(tables_device(&a, &device));
-    TRY(choose(&problem, device->target, device->multiprocessors, &row));
+    TRY(choose(&problem, &device->gpu, &row));
     scratch = scratch_workspace(row, &problem);
   }
   *bytes = table_workspace(&a) + scratch;
@@ -117,11 +117,10 @@ libgemm_status libgemm_grouped_gemm_explain(const libgemm_grouped_gemm_args *arg
                                             libgemm_choice *choice) {
   libgemm_grouped_gemm_args a;
   struct problem problem;
-  const struct target *found;
+  struct gpu gpu;
   const struct row *row = NULL;
-  int multiprocessors;
   TRY(check_args(args, &a, &problem));
-  TRY(explain_target(target, &found, &multiprocessors));
-  if (!tables_are_empty(&a)) TRY(choose(&problem, found, multiprocessors, &row));
-  return describe(&problem, found, row, choice);
+  TRY(explain_gpu(target, &gpu));
+  if (!tables_are_empty(&a)) TRY(choose(&problem, &gpu, &row));
+  return describe(&problem, gpu.target, row, choice);
 }

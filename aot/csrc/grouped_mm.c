@@ -130,14 +130,13 @@ static struct operands operands_of(const libgemm_grouped_mm_args *a) {
 
 static unsigned guards_met(const struct operands *o) { return (is_aligned(o) ? GUARD_ALIGN16 : 0) | engine_met(o); }
 
-static libgemm_status check_pointers(const libgemm_grouped_mm_args *a, const struct device *device) {
-  if (reads_ab(a)) {
-    TRY(check_pointer("a", (CUdeviceptr)a->a, device));
-    TRY(check_pointer("b", (CUdeviceptr)a->b, device));
-  }
-  if (reads_c(a)) TRY(check_pointer("c", (CUdeviceptr)a->c, device));
-  if (a->bias && a->groups) TRY(check_pointer("bias", (CUdeviceptr)a->bias, device));
-  return reads_ends(a) ? check_pointer("offs", (CUdeviceptr)a->offs, device) : LIBGEMM_OK;
+static libgemm_status check_pointers(const libgemm_grouped_mm_args *a, const struct operands *o,
+                                     const struct device *device) {
+  bool wide = a->offs_format == LIBGEMM_ENDS_I64 || a->offs_format == LIBGEMM_OFFSETS_I64;
+  TRY(check_operands(o, a->groups ? a->bias : NULL, device));
+  if (!reads_ends(a)) return LIBGEMM_OK;
+  TRY(check_alignment("offs", (CUdeviceptr)a->offs, wide ? sizeof(int64_t) : sizeof(int32_t)));
+  return check_pointer("offs", (CUdeviceptr)a->offs, device);
 }
 
 static void fill_call(const libgemm_grouped_mm_args *a, const struct operands *o, struct call *call) {
@@ -168,10 +167,10 @@ static int64_t most_tiles(const libgemm_grouped_mm_args *a, const struct row *ro
 static libgemm_status make_plan(const struct problem *key, const struct device *device, struct plan *plan) {
   struct problem p = *key;
   const struct row *row;
-  TRY(choose(&p, device->target, device->multiprocessors, &row));
+  TRY(choose(&p, &device->gpu, &row));
   TRY(load_row(row, device));
   bool shares_k = row->guard & GUARD_CLUSTER; /* then there is a cluster for each tile */
-  int64_t blocks = shares_k ? INT64_MAX : (int64_t)device->multiprocessors * resident_blocks(row, device);
+  int64_t blocks = shares_k ? INT64_MAX : (int64_t)device->gpu.multiprocessors * resident_blocks(row, device);
   *plan = (struct plan){.row = row, .splits = split_count(row, &p), .blocks = blocks};
   remember_plan(key, plan);
   return LIBGEMM_OK;
@@ -181,8 +180,9 @@ static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operand
                           const struct device *device) {
   struct plan made;
   struct call call;
+  TRY(check_pointers(a, o, device));
   p->device = device->ordinal;
-  p->multiprocessors = device->multiprocessors;
+  p->multiprocessors = device->gpu.multiprocessors;
   const struct plan *plan = recall_plan(p);
   if (!plan) {
     TRY(make_plan(p, device, &made));
@@ -212,7 +212,6 @@ libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
   problem.met = guards_met(&operands);
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
-  TRY(check_pointers(&a, device));
   TRY(enter_device(device, &entered));
   libgemm_status status = run(&a, &operands, &problem, device);
   leave_device(device, entered);
@@ -223,31 +222,28 @@ libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args,
   libgemm_grouped_mm_args a;
   struct problem problem;
   if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
-  TRY(check_args(args, &a, &problem));
-  if (a.shared_b) {
-    libgemm_gemm_args dense = as_gemm(&a);
-    return libgemm_gemm_workspace(&dense, bytes);
-  }
   *bytes = 0; /* no row of this table needs one */
-  return LIBGEMM_OK;
+  TRY(check_args(args, &a, &problem));
+  if (!a.shared_b) return LIBGEMM_OK;
+  libgemm_gemm_args dense = as_gemm(&a);
+  return libgemm_gemm_workspace(&dense, bytes);
 }
 
 libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, int32_t target, libgemm_choice *choice) {
   libgemm_grouped_mm_args a;
   struct problem problem;
-  const struct target *found;
+  struct gpu gpu;
   const struct row *row = NULL;
-  int multiprocessors;
   TRY(check_args(args, &a, &problem));
   if (a.shared_b) {
     libgemm_gemm_args dense = as_gemm(&a);
     return libgemm_gemm_explain(&dense, target, choice);
   }
-  TRY(explain_target(target, &found, &multiprocessors));
+  TRY(explain_gpu(target, &gpu));
   if (!is_empty(&a)) {
     struct operands operands = operands_of(&a);
     problem.met = guards_met(&operands);
-    TRY(choose(&problem, found, multiprocessors, &row));
+    TRY(choose(&problem, &gpu, &row));
   }
-  return describe(&problem, found, row, choice);
+  return describe(&problem, gpu.target, row, choice);
 }

@@ -51,7 +51,8 @@ enum guard {
   MEMORY_B_ODD = 1 << 17,
   MEMORY_CD_EVEN = 1 << 18,  /* it can address C and D */
   BATCH_INVARIANT = 1 << 19, /* wanted: also the bit of a refusal for not being it */
-  ONLY_EQUAL = 1 << 20       /* a batch as groups: the same of rows with GUARD_EQUAL */
+  ONLY_EQUAL = 1 << 20,      /* a batch as groups: the same of rows with GUARD_EQUAL */
+  TOO_LARGE = 1 << 21        /* of a refusal alone: a block has more shared memory than the GPU */
 };
 
 /* What cuTensorMapEncodeTiled writes. */
@@ -107,14 +108,26 @@ libgemm_status launch_row(const struct row *row, const struct device *device, co
 
 /* ---- Devices ---- */
 
+/* What a choice depends on of a GPU. */
+struct gpu {
+  int capability;                    /* * 10 */
+  int multiprocessors, shared_bytes; /* the latter: of a block, at most */
+  const struct target *target;       /* whose kernels serve it: of its capability, or of an earlier minor revision */
+};
+
 struct device {
   int ordinal;
-  int multiprocessors, shared_per_multiprocessor;
+  struct gpu gpu;
+  int shared_per_multiprocessor;
   bool pageable; /* the GPU can read any host memory */
-  const struct target *target;
-  CUcontext primary;
   const struct driver *driver;
 };
+
+/* Set the target that serves gpu->capability; UNSUPPORTED_DEVICE, of `what`, where there is none. */
+libgemm_status find_target(const char *what, struct gpu *gpu);
+
+/* The GPU named by an explain call: one of the compute capability `number` / 10; 0 is the current one. */
+libgemm_status explain_gpu(int32_t number, struct gpu *gpu);
 
 /* Facts of a device, gathered at first use; refuses one this library has no code for, or whose driver is too old. */
 libgemm_status device_get(int ordinal, const struct device **out);
@@ -122,10 +135,13 @@ libgemm_status device_get(int ordinal, const struct device **out);
 /* The GPU that can serve memory at `pointer`, argument `name`: INVALID_ARGUMENT for host memory. */
 libgemm_status device_of(const char *name, CUdeviceptr pointer, int *ordinal);
 
-/* INVALID_ARGUMENT unless `device` can use `pointer` as argument `name`. */
+/* INVALID_ARGUMENT unless `device`, which is entered, can use `pointer` as argument `name`. */
 libgemm_status check_pointer(const char *name, CUdeviceptr pointer, const struct device *device);
 
-/* Make `device`'s context current unless it is; leave_device undoes just what enter_device did. */
+/* The GPU that owns `pointer`, argument `name`; where that is NULL, the current one. */
+libgemm_status device_for(const char *name, CUdeviceptr pointer, const struct device **out);
+
+/* Make a context of `device` current unless one is; leave_device undoes just what enter_device did. */
 libgemm_status enter_device(const struct device *device, bool *entered);
 void leave_device(const struct device *device, bool entered);
 
@@ -151,6 +167,10 @@ struct operands {
     .d_type = (args)->d_type, .trans_a = (args)->trans_a, .trans_b = (args)->trans_b, .ragged = (how),              \
     .reads_ab = reads_ab(args), .reads_c = reads_c(args),                                                           \
   }
+
+/* INVALID_ARGUMENT unless `device`, which is entered, can use what is read and written, each starts on its own
+ * elements' size, and D is neither A nor B. */
+libgemm_status check_operands(const struct operands *operands, const void *bias, const struct device *device);
 
 /* Whether each group has a D of its own. */
 bool owns_d(int32_t ragged);
@@ -182,11 +202,11 @@ struct problem {
   int32_t device;             /* ordinal, where a call is made; 0 to explain one */
   int32_t a_stride, b_stride; /* stride_class of A's and B's leading dimension */
   int64_t m, n, k;
-  int64_t count;            /* products (batch), or groups */
-  int64_t rows;             /* expected rows of one product */
-  uint64_t workspace_bytes; /* what the caller gives; 0 without a workspace */
-  int multiprocessors;      /* of the device or target: set by choose */
-  unsigned met;             /* guard bits whose conditions on memory the operands meet */
+  int64_t count;                                 /* products (batch), or groups */
+  int64_t rows;                                  /* expected rows of one product */
+  uint64_t workspace_bytes;                      /* what the caller gives; 0 without a workspace */
+  int multiprocessors, shared_bytes, capability; /* of the GPU: set by choose */
+  unsigned met;                                  /* guard bits whose conditions on memory the operands meet */
   const char *variant;
   const struct row *copier; /* set by choose: this row must copy A or B to aligned rows first */
   double copy_us;           /* and takes about that long */
@@ -209,10 +229,9 @@ libgemm_status queue_copies(const struct problem *problem, const struct row *cop
 /* Check types, flags and the sizes' range; names are those of the C structs. */
 libgemm_status check_problem(const struct problem *problem);
 
-/* Best row for the problem on a target with that many multiprocessors. Where that is one for aligned operands behind a
+/* Best row for the problem on a GPU. Where that is one for aligned operands behind a
  * copier, or a batch is served as groups, *problem becomes what that row sees. */
-libgemm_status choose(struct problem *problem, const struct target *target, int multiprocessors,
-                      const struct row **out);
+libgemm_status choose(struct problem *problem, const struct gpu *gpu, const struct row **out);
 
 /* The rows that compute a problem at all: rows[*first] to rows[*end]. */
 void bucket_of(const struct problem *problem, const struct target *target, int *first, int *end);
@@ -238,7 +257,8 @@ uint64_t slot_bytes(const struct row *row, const struct problem *problem);
 enum { SCRATCH_ALIGN = 128 };
 uint64_t scratch_workspace(const struct row *row, const struct problem *problem);
 
-/* A number no other launch of this process has, and, but for a chance of 2^-54, nothing else in memory either. */
+/* A number no other launch of this process has, from a random one on: but for a chance of 2^-54 nothing that is in
+ * memory, of this process or of one before it, equals it. */
 int64_t next_nonce(void);
 
 /* What a problem asks of a row, by rates alone: microseconds, and what they are made of. */
@@ -255,14 +275,14 @@ int32_t stride_class(int64_t ld, int bytes);
 libgemm_status describe(const struct problem *problem, const struct target *target, const struct row *row,
                         libgemm_choice *choice);
 
-/* The target named by an explain call: 0 is the current GPU's. */
-libgemm_status explain_target(int32_t number, const struct target **out, int *multiprocessors);
-
 /* Copy a caller's struct of at least `oldest` bytes into ours: fields its older header lacks read as 0. */
 libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t bytes, const char *type);
 
 /* INVALID_ARGUMENT unless ld covers a stored row; `what` names the size it must cover. */
 libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char *what);
+
+/* INVALID_ARGUMENT unless the pointer is a multiple of `bytes`. */
+libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64_t bytes);
 
 /* What C and D must be beside large enough: in one place only with equal strides, `count` matrices D that share no
  * element. Called where there is some D. */

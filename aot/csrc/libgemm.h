@@ -18,9 +18,11 @@
  *                  a_type LIBGEMM_F16:  d_type LIBGEMM_F16 or LIBGEMM_F32, precision LIBGEMM_EXACT
  *                  a_type LIBGEMM_BF16: d_type LIBGEMM_BF16 or LIBGEMM_F32, precision LIBGEMM_EXACT
  *                  a_type LIBGEMM_F32:  d_type LIBGEMM_F32, precision LIBGEMM_TF32, _TF32X3 or _IEEE (no default)
- *   Alignment    none is required; base pointers need their element's own. Operands whose pointers, leading dimensions
- *                and contiguous extents are multiples of 16 bytes run faster.
- *   Pointers     device memory of one GPU, or memory that GPU can address. The GPU is the one that owns D.
+ *   Alignment    none is required but the element's own: a pointer to float32 is a multiple of 4, to 16-bit types of 2,
+ *                to group ends of their 4 or 8, to tables of 8. Operands whose pointers, leading dimensions and
+ *                contiguous extents are multiples of 16 bytes run faster.
+ *   Pointers     device memory of one GPU, or memory that GPU can access: page-locked, managed, or another GPU's with
+ *                peer access enabled. The GPU is the one that owns D.
  *
  * Rules at the edges (reference BLAS dgemm unless another source is named)
  *   M = 0, N = 0 or batch = 0   success; nothing is read, written or launched; pointers may be NULL.
@@ -29,7 +31,8 @@
  *   Inf, NaN in A or B          propagate: Inf * 0 is NaN (torch.mm; reference dgemm may skip zeros).
  *   relu(NaN)                   NaN (torch; cuBLASLt gives 0).
  *   C and D the same matrix     allowed when c == d and ldc == ldd (and batch strides are equal): each element is read
- *                               once before it is written. Any other overlap of D with an input: undefined numbers.
+ *                               once before it is written. d == a or d == b, where they are read, is refused; any
+ *                               other overlap of D with an input gives undefined numbers.
  *
  * Threads, streams, graphs
  *   Every function may be called from any thread at any time. Work is queued on args->stream and nothing waits for it,
@@ -83,7 +86,7 @@ typedef enum libgemm_status {
   LIBGEMM_UNSUPPORTED = 2,        /* a legal request that no kernel of this library serves */
   LIBGEMM_NO_DRIVER = 3,          /* libcuda.so.1 cannot be opened, lacks a function, or sees no GPU */
   LIBGEMM_DRIVER_TOO_OLD = 4,     /* the driver is older than the kernels for this GPU need */
-  LIBGEMM_UNSUPPORTED_DEVICE = 5, /* no kernels for this GPU's compute capability in this library */
+  LIBGEMM_UNSUPPORTED_DEVICE = 5, /* no kernels in this library that run on this GPU's compute capability */
   LIBGEMM_DRIVER_ERROR = 6,       /* a driver call failed; the sentence has its name, code and text */
   LIBGEMM_OUT_OF_MEMORY = 7       /* host or device memory ran out while a kernel was loaded */
 } libgemm_status;
@@ -166,11 +169,12 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
  * would be shared between blocks, run slower; float32 inputs take the one variant for any memory. */
 libgemm_status libgemm_gemm(const libgemm_gemm_args *args);
 
-/* Bytes of workspace with which this call runs best on the current GPU; 0 for most. It holds the sums of blocks that
+/* Bytes of workspace with which this call runs best on the GPU that owns d (where d is NULL: the current GPU); 0 for
+ * most, and on failure. It holds the sums of blocks that
  * share K, and aligned copies of A and B where their addresses or leading dimensions are no multiples of 16 bytes, or
  * where they are float32, taken as tf32, and K is not contiguous. With less, or none, the call runs too, by a kernel
  * that needs none. The memory may hold anything, is written, and must not be shared with a call that may run
- * at the same time. Pointers in args are used for their alignment alone. */
+ * at the same time. The other pointers in args are used for their alignment alone. */
 libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes);
 
 /* ---- Grouped GEMM over arrays of pointers ----------------------------------------------------------------------- */
@@ -244,8 +248,9 @@ libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *a
  * has an element for each of the N columns of D, also where those are cut.
  * The ends are read on the device when the kernel runs. Groups may be empty. Of K, an empty group adds nothing and its
  * D_g is act(beta * C_g + bias_g), 0 without either: every D_g is written. Ends are clamped to [end of g - 1, size] on
- * the device, where size is m, n or k: a table that falls or runs past it gives wrong numbers, but no access outside
- * the buffers.
+ * the device, where size is m, n or k and the end of g - 1 is clamped already: a table that falls or runs past it gives
+ * groups other rows than meant, but each row (column, place in K) to one group at most, and no access outside the
+ * buffers.
  * Rows (M) or columns (N) of D past the last end are left as they were, or set to 0 with zero_tail; without groups that
  * is all of D. K past the last end is not read.
  * With shared_b (M only) every group uses the one B, so the ends do not matter: the call is one dense GEMM over the
@@ -292,7 +297,8 @@ typedef struct libgemm_choice {
 } libgemm_choice;
 
 /* Choose for compute capability `target` (90 is 9.0), or for the current GPU when target is 0. With a target no driver
- * is needed. Pointers in args are used for their alignment alone. Fails as the call itself would. */
+ * is needed. Where the library has no kernels of that capability but of one whose code it runs (libgemm_target_info),
+ * those are chosen from, and the reason says so. Pointers in args are used for their alignment alone. Fails as the call itself would. */
 libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t target, libgemm_choice *choice);
 libgemm_status libgemm_grouped_gemm_explain(const libgemm_grouped_gemm_args *args, int32_t target,
                                             libgemm_choice *choice);
@@ -326,9 +332,14 @@ typedef struct libgemm_variant_info {
   int32_t align16; /* 1: operands must start on 16 bytes, with leading dimensions that are multiples of that */
   int32_t linear;  /* 1: no activation is applied */
   int32_t single;  /* 1: A and B must be read (k > 0, alpha != 0); one of op "gemm" then serves one product (batch = 1) */
+  const char *architecture; /* what it was assembled for: "sm_90a" runs on 9.0 alone, "sm_80" and "sm_100f" also on
+                               later minor revisions */
 } libgemm_variant_info;
 
 int32_t libgemm_variant_count(void);
+
+/* Fill `info`, whose `size` says how much of it the caller's header knows: a smaller struct of an older header is
+ * filled that far, of a larger one the rest is 0. INVALID_ARGUMENT for an index that is not 0 to count - 1. */
 libgemm_status libgemm_variant_get(int32_t index, libgemm_variant_info *info);
 
 /* Copy variant `index`'s cubin to `buffer` of `bytes` bytes, which must be its cubin_bytes. */
@@ -337,13 +348,19 @@ libgemm_status libgemm_variant_cubin(int32_t index, void *buffer, uint64_t bytes
 /* One compute capability this library has code for, and the driver it needs. */
 typedef struct libgemm_target_info {
   uint64_t size;        /* sizeof(libgemm_target_info) */
-  int32_t target;       /* compute capability * 10; the code runs on exactly that capability */
+  int32_t target;       /* compute capability * 10 */
   int32_t variants;
   int32_t min_cuda;     /* least cuDriverGetVersion: 12000 or 13000 */
   const char *min_driver; /* the same as a driver release: "525" or "580" */
+  int32_t portable;     /* 1: GPUs of a later minor revision of the same major one run this code too, where the library
+                           has none of their own: 10.3 runs that of 10.0, 8.9 that of 8.6. Integrated GPUs (8.7, 11.0)
+                           neither run other code nor does their code run elsewhere. 0: it runs on 9.0 alone, say */
+  int32_t reserved;     /* 0 */
 } libgemm_target_info;
 
 int32_t libgemm_target_count(void);
+
+/* Fill `info`, as libgemm_variant_get does. */
 libgemm_status libgemm_target_get(int32_t index, libgemm_target_info *info);
 
 /* The manifest as JSON text (schema, build id, toolchain, every variant); *bytes is its length without the final 0. */

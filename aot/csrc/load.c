@@ -7,6 +7,10 @@
 
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 
+static libgemm_status damaged(const struct row *row) {
+  return fail(LIBGEMM_UNSUPPORTED, "the kernels of %s are damaged in this library file: install it again", row->name);
+}
+
 /* A chunk unpacked into fresh memory, or NULL with a sentence; the caller frees it. */
 static libgemm_status unpack_chunk(const struct row *row, unsigned char **out) {
   const struct chunk *chunk = &chunks[row->chunk];
@@ -14,9 +18,20 @@ static libgemm_status unpack_chunk(const struct row *row, unsigned char **out) {
   if (!*out) return fail(LIBGEMM_OUT_OF_MEMORY, "no host memory to unpack %u bytes of kernels", chunk->bytes);
   if (!unpack(cubin_blob + chunk->offset, chunk->packed_bytes, *out, chunk->bytes)) {
     free(*out);
-    return fail(LIBGEMM_UNSUPPORTED, "the kernels of %s are damaged in this library file: install it again", row->name);
+    return damaged(row);
   }
   return LIBGEMM_OK;
+}
+
+static struct sums sums_of(const unsigned char *bytes, size_t count) {
+  struct sums sums = {0, 0};
+  for (size_t at = 0; at < count; at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    memcpy(&word, bytes + at, count - at < sizeof word ? count - at : sizeof word);
+    sums.first += word;
+    sums.second += sums.first;
+  }
+  return sums;
 }
 
 libgemm_status read_cubin(const struct row *row, void *out) {
@@ -27,7 +42,8 @@ libgemm_status read_cubin(const struct row *row, void *out) {
   for (uint32_t done = 0; done < row->cubin_bytes; done += stripe_bytes, piece += apart)
     memcpy((unsigned char *)out + done, piece, (size_t)least(stripe_bytes, row->cubin_bytes - done));
   free(unpacked);
-  return LIBGEMM_OK;
+  struct sums sums = sums_of(out, row->cubin_bytes);
+  return sums.first == row->sums.first && sums.second == row->sums.second ? LIBGEMM_OK : damaged(row);
 }
 
 static libgemm_status load_kernel(const struct row *row, const struct driver *driver, CUkernel *kernel) {

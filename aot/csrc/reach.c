@@ -52,6 +52,35 @@ bool is_aligned(const struct operands *o) {
 
 static int width(int32_t type) { return type == LIBGEMM_F32 ? 4 : 2; }
 
+/* D may be C, not an operand that others of its elements are still made of. */
+static libgemm_status check_apart(const char *name, const void *operand, const void *d) {
+  if (operand != d) return LIBGEMM_OK;
+  return fail(LIBGEMM_INVALID_ARGUMENT, "%s == d = %p: D is written while %s is read; only C may be the same matrix",
+              name, d, name);
+}
+
+libgemm_status check_operands(const struct operands *o, const void *bias, const struct device *device) {
+  const struct {
+    const char *name;
+    const void *pointer;
+    bool used;
+    int32_t type;
+  } all[] = {{"a", o->a, o->reads_ab, o->a_type},
+             {"b", o->b, o->reads_ab, o->a_type},
+             {"c", o->c, o->reads_c, o->d_type},
+             {"d", o->d, true, o->d_type},
+             {"bias", bias, bias != NULL, o->d_type}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    if (!all[i].used) continue;
+    TRY(check_alignment(all[i].name, (CUdeviceptr)all[i].pointer, (uint64_t)width(all[i].type)));
+    if (all[i].pointer != o->d) /* whose owner runs the call */
+      TRY(check_pointer(all[i].name, (CUdeviceptr)all[i].pointer, device));
+  }
+  if (!o->reads_ab) return LIBGEMM_OK;
+  TRY(check_apart("a", o->a, o->d));
+  return check_apart("b", o->b, o->d);
+}
+
 bool reaches_a(const struct operands *o) { return is_addressable(o->a, o->lda, width(o->a_type)); }
 bool reaches_b(const struct operands *o) { return is_addressable(o->b, o->ldb, width(o->a_type)); }
 

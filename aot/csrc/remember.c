@@ -24,7 +24,7 @@ static _Thread_local struct known_map maps[MAP_SETS][2];
 
 /* Keys are compared as bytes: they must have no padding. */
 _Static_assert(sizeof(struct problem) ==
-                   12 * sizeof(int32_t) + 6 * sizeof(int64_t) + 2 * sizeof(char *) + sizeof(double),
+                   14 * sizeof(int32_t) + 6 * sizeof(int64_t) + 2 * sizeof(char *) + sizeof(double),
                "struct problem has padding");
 _Static_assert(sizeof(struct matrix) == 5 * sizeof(int64_t) + sizeof(struct box) + sizeof(uint16_t),
                "struct matrix has padding");

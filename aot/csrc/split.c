@@ -1,5 +1,8 @@
 /* split.c: K of a tile shared by several blocks: in how many pieces, and what they meet in. */
+#define _DEFAULT_SOURCE /* syscall */
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -45,14 +48,19 @@ uint64_t scratch_workspace(const struct row *row, const struct problem *p) {
   return (uint64_t)row->scratch_bytes * (uint64_t)p->multiprocessors + SCRATCH_ALIGN;
 }
 
+/* Of the kernel; on one older than 3.17, of the clock and of where this process lies in memory. */
+static uint64_t random_word(void) {
+  uint64_t random;
+  if (syscall(SYS_getrandom, &random, sizeof random, 0) == sizeof random) return random;
+  struct timespec now;
+  timespec_get(&now, TIME_UTC);
+  return ((uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)(uintptr_t)&now) * 0x9E3779B97F4A7C15u;
+}
+
 int64_t next_nonce(void) {
-  static _Atomic(uint64_t) last;
-  uint64_t drawn = atomic_fetch_add(&last, 1);
-  if (drawn == 0) { /* the first: begin somewhere, and let whoever drew meanwhile keep its small number */
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    drawn = (uint64_t)now.tv_nsec * 0x9E3779B97F4A7C15u + (uint64_t)now.tv_sec;
-    atomic_fetch_add(&last, drawn);
-  }
-  return (int64_t)(drawn & (((uint64_t)1 << 54) - 1));
+  static _Atomic(uint64_t) next; /* 0: not begun */
+  uint64_t none = 0;
+  if (atomic_load_explicit(&next, memory_order_relaxed) == 0)
+    atomic_compare_exchange_strong(&next, &none, random_word() | 1); /* one of several threads begins */
+  return (int64_t)(atomic_fetch_add(&next, 1) & (((uint64_t)1 << 54) - 1));
 }

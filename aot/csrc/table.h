@@ -22,6 +22,12 @@ struct box {
 };
 enum { TENSOR_COUNT = 4 }; /* A, B, C, D */
 
+/* A checksum: of a cubin's words of 8 bytes (little-endian, zeros at the end) the sum, and the sum of all sums on the
+ * way, both modulo 2^64 (after Fletcher). Any one bit that changes, changes it. */
+struct sums {
+  uint64_t first, second;
+};
+
 /* How long a row takes on a problem, where nobody has measured it: kernels/model.py has the formula. */
 struct model {
   float fixed_ns, step_ns, tile_ns, byte_ps;
@@ -43,9 +49,9 @@ extern const float stride_penalty[]; /* of a stride_class, on the bytes that mov
 enum { MOST_CLUSTER = 8 };
 extern const int16_t cluster_counts[MOST_CLUSTER + 1]; /* clusters of so many blocks that 132 multiprocessors hold */
 
-/* One variant: written by aot/templates/table.c.j2, best first within its bucket. */
+/* One variant: written by aot/templates/table.c.j2. */
 struct row {
-  const char *name, *entry, *sha256;
+  const char *name, *entry, *sha256, *architecture;
   launcher launch;
   int16_t target;
   uint8_t op, a_type, d_type, precision, trans_a, trans_b;
@@ -62,6 +68,7 @@ struct row {
   uint8_t overlaps;   /* waits by itself for the kernel ahead of it, and so may be started before that ends */
   struct box boxes[TENSOR_COUNT];
   uint32_t chunk, index, cubin_bytes; /* which of a chunk's cubins is its own */
+  struct sums sums;                   /* of the cubin */
 };
 
 /* 16-bit products that were measured as such, and the fit of the tile that won. Sizes are those of one of `count`; of
@@ -73,7 +80,8 @@ struct known {
 
 /* Rows of one target, in buckets by (op, types, layout). */
 struct target {
-  int16_t target, min_cuda, rows, multiprocessors; /* of the usual product, for explain without a GPU */
+  int16_t target, min_cuda, rows;
+  uint8_t portable; /* its code runs on later minor revisions of the same major one too */
   const char *min_driver;
   const struct known *known;
   int32_t known_count;
@@ -90,6 +98,15 @@ extern const struct row rows[];
 extern const int32_t row_count;
 extern const struct target targets[];
 extern const int32_t target_count;
+
+/* A compute capability that this version can be built for, and its usual product, for explain without a GPU. */
+struct buildable {
+  int16_t target, multiprocessors;
+  uint32_t shared_bytes; /* of a block, at most */
+  uint8_t portable, integrated;
+};
+extern const struct buildable buildables[];
+extern const int32_t buildable_count;
 extern const struct chunk chunks[];
 extern const int8_t type_index[TYPE_LIMIT][TYPE_LIMIT][TYPE_LIMIT]; /* [a][d][precision]; -1: no such combination */
 extern const int8_t type_count;

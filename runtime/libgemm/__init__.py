@@ -14,6 +14,7 @@ Needs cffi and, at the first call that runs something, the NVIDIA driver. Import
 from libgemm._library import Error
 from libgemm.dense import gemm
 from libgemm.inspect import (
+    Choice,
     Variant,
     covers,
     explain,
@@ -30,6 +31,7 @@ from libgemm.pointers import grouped_gemm, grouped_gemm_tables
 
 __version__ = info()["version"]
 __all__ = [
+    "Choice",
     "Error",
     "Variant",
     "covers",

@@ -1,6 +1,10 @@
 """The shared library and its errors: opens it, checks its ABI, turns a status into an exception. Knows no tensor."""
 
+import json
+import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 LIBRARY = Path(__file__).parent / "_lib" / "libgemm.so"
 
@@ -16,16 +20,44 @@ class Error(RuntimeError):
         super().__init__(f"{name}: {text}")
         self.status = status
         self.name = name
+        self.text = text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As made, so that it passes from one process to another."""
+        return type(self), (self.status, self.name, self.text), self.__dict__
 
 
-def open_library(path: Path = LIBRARY):
-    """(ffi, lib) of the library at `path`. ImportError says which file is missing or of another ABI."""
+def recorded(path: Path = LIBRARY) -> dict[str, Any]:
+    """What the build wrote down of the library at `path`; {} where it left nothing."""
+    try:
+        found = json.loads((path.parent / "platform.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def check_size(path: Path) -> None:
+    """ImportError where the file ends too early: to map such a library kills the process."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = file.read(64)
+    needed = recorded(path).get("bytes", 0)
+    if header[:5] == b"\x7fELF\x02":  # 64 bits: the section headers come last
+        start, entry, count = struct.unpack_from("<40xQ10xHH", header.ljust(64, b"\0"))
+        needed = max(needed, start + entry * count, 64)
+    if size < needed:
+        raise ImportError(f"libgemm's library {path} is cut: {size} bytes, {needed} expected: install it again")
+
+
+def open_library(path: Path = LIBRARY) -> tuple[Any, Any]:
+    """(ffi, lib) of the library at `path`. ImportError says which file is missing, cut or of another ABI."""
     try:
         from libgemm._ffi import ABI, ffi
     except ModuleNotFoundError as error:
         raise ImportError(f"libgemm is not built: {error.name} is missing; run `make build`") from error
     if not path.is_file():
         raise ImportError(f"libgemm's library is missing: {path}; install the wheel again, or run `make build`")
+    check_size(path)
     try:
         lib = ffi.dlopen(str(path))
     except OSError as error:
@@ -42,8 +74,8 @@ def open_library(path: Path = LIBRARY):
 ffi, lib = open_library()
 
 
-def text(pointer) -> str:
-    return ffi.string(pointer).decode("utf-8", "replace")
+def text(pointer: Any) -> str:
+    return str(ffi.string(pointer).decode("utf-8", "replace"))
 
 
 def check(status: int) -> None:
@@ -57,7 +89,7 @@ def invalid(message: str) -> Error:
     return Error(lib.LIBGEMM_INVALID_ARGUMENT, "LIBGEMM_INVALID_ARGUMENT", message)
 
 
-def get_struct(name: str, index: int, getter):
+def get_struct(name: str, index: int, getter: Callable[[int, Any], int]) -> Any:
     """One info struct of the library, filled."""
     struct = ffi.new(f"{name} *")
     struct.size = ffi.sizeof(name)

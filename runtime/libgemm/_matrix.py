@@ -38,8 +38,8 @@ def matrix(view: View, name: str, prefer: int | None = None, batched: bool = Tru
     allowed = (2, 3) if batched else (2,)
     if len(view.shape) not in allowed:
         raise invalid(f"{name} has shape {view.shape}: {' or '.join(map(str, allowed))} dimensions are needed")
-    rows, cols = view.shape[-2:]
-    way = stored(rows, cols, *view.strides[-2:], prefer)
+    (rows, cols), (row_stride, col_stride) = view.shape[-2:], view.strides[-2:]
+    way = stored(rows, cols, row_stride, col_stride, prefer)
     if way is None:
         raise invalid(
             f"{name} has shape {view.shape} and strides {view.strides} (elements): one of the last two strides must be "

@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from libgemm._framework import LEGACY, LaunchStream
 from libgemm._library import invalid
 
 F16, BF16, F32, I32, I64 = "f16", "bf16", "f32", "i32", "i64"
@@ -16,7 +17,9 @@ SUPPORTED = f"{F16}, {BF16}, {F32} (i32, i64 for offsets and tables)"
 DLPACK_CUDA, DLPACK_CUDA_MANAGED = 2, 13
 # (DLDataTypeCode, bits): 0 int, 2 float, 4 bfloat (dlpack.h)
 DLPACK_TYPES = {(2, 16): F16, (4, 16): BF16, (2, 32): F32, (0, 32): I32, (0, 64): I64}
+DLPACK_MAJOR, DLPACK_READ_ONLY, DLPACK_IS_COPIED = 1, 1, 2  # the version that is understood, and flags of it
 INTERFACE_TYPES = {"f2": F16, "f4": F32, "i4": I32, "i8": I64}
+INTERFACE_VERSIONS = (2, 3)
 
 
 @dataclass
@@ -61,7 +64,7 @@ capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 capsule_pointer.restype, capsule_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
-def packed_strides(shape) -> tuple[int, ...]:
+def packed_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -69,36 +72,77 @@ def packed_strides(shape) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def from_torch(array, name: str, torch) -> View:
+def check_torch(array: Any, name: str, torch: Any) -> None:
+    """Refuse tensors that are not numbers in the memory of a CUDA device, and those that autograd would lose."""
+    kind = type(array)
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise invalid(
+            f"{name} is a {kind.__module__}.{kind.__qualname__}, which stands for other tensors and has no memory of "
+            "its own: pass a plain torch.Tensor, such as its local or inner one"
+        )
+    if array.is_meta:
+        raise invalid(f"{name} is a meta tensor, which has no memory: a tensor on a CUDA device is needed")
+    if array.layout is not torch.strided:
+        raise invalid(f"{name} has layout {array.layout}: a dense tensor (torch.strided) is needed")
+    if array.is_neg():
+        raise invalid(
+            f"{name} is a negated view, whose numbers stand in memory with the other sign: pass resolve_neg()"
+        )
+    if array.requires_grad and torch.is_grad_enabled():
+        raise invalid(
+            f"{name} requires grad, but libgemm records nothing for autograd: call it under torch.no_grad(), pass "
+            "detach(), or put the call into a torch.autograd.Function"
+        )
     if not array.is_cuda:
         raise invalid(f"{name} is on {array.device}: a tensor on a CUDA device is needed")
+
+
+def from_torch(array: Any, name: str, torch: Any, launch: LaunchStream) -> View:
+    check_torch(array, name, torch)
     types = {torch.float16: F16, torch.bfloat16: BF16, torch.float32: F32, torch.int32: I32, torch.int64: I64}
     if array.dtype not in types:
         raise invalid(f"{name} has dtype {array.dtype}: allowed are {SUPPORTED}")
-    shape, strides = tuple(array.shape), array.stride()
-    return View(array.data_ptr(), shape, strides, types[array.dtype], array.get_device(), array)
+    try:
+        pointer = array.data_ptr()
+    except RuntimeError:  # torch.func's wrappers are plain tensors by their type
+        pointer = 0
+    shape, strides = tuple(array.shape), tuple(array.stride())
+    if not pointer and 0 not in shape:
+        raise invalid(f"{name} has no memory of its own: it is a tensor of torch.func or the like, pass a plain one")
+    launch.wait_for_torch(torch, array.get_device())
+    return View(pointer, shape, strides, types[array.dtype], array.get_device(), array)
 
 
-def read_capsule(capsule, name: str) -> DLTensor:
-    """The tensor in a DLPack capsule, which keeps its name and its ownership: it frees itself when we let go."""
+def read_capsule(capsule: Any, name: str) -> tuple[DLTensor, int]:
+    """The tensor in a DLPack capsule, and its flags. The capsule keeps its name and with it its ownership: it calls its
+    deleter when it goes, and nobody else does."""
     if capsule_is_valid(capsule, b"dltensor_versioned"):
-        return DLVersioned.from_address(capsule_pointer(capsule, b"dltensor_versioned")).tensor
+        found = DLVersioned.from_address(capsule_pointer(capsule, b"dltensor_versioned"))
+        if found.major != DLPACK_MAJOR:  # then nothing behind the version can be read
+            raise invalid(
+                f"{name}'s DLPack capsule has version {found.major}.{found.minor}: {DLPACK_MAJOR}.x is needed"
+            )
+        return found.tensor, found.flags
     if capsule_is_valid(capsule, b"dltensor"):
-        return DLTensor.from_address(capsule_pointer(capsule, b"dltensor"))
+        return DLTensor.from_address(capsule_pointer(capsule, b"dltensor")), 0
     raise invalid(f"{name}'s __dlpack__ returned no fresh DLPack capsule")
 
 
-def from_dlpack(array, name: str, stream: int | None) -> View:
+def from_dlpack(array: Any, name: str, launch: LaunchStream, write: bool) -> View:
     kind, device = array.__dlpack_device__()
     if kind not in (DLPACK_CUDA, DLPACK_CUDA_MANAGED):
         raise invalid(f"{name} is on DLPack device type {int(kind)}: a CUDA device ({DLPACK_CUDA}) is needed")
     # DLPack names the legacy default stream 1; we hand over ours, so that the producer's work is ordered before it.
-    wanted = {"stream": stream or 1}
+    wanted = {"stream": launch.handle or LEGACY}
     try:
-        capsule = array.__dlpack__(max_version=(1, 0), **wanted)
+        capsule = array.__dlpack__(max_version=(DLPACK_MAJOR, 0), **wanted)
     except TypeError:
         capsule = array.__dlpack__(**wanted)
-    tensor = read_capsule(capsule, name)
+    tensor, flags = read_capsule(capsule, name)
+    if write and flags & DLPACK_READ_ONLY:
+        raise invalid(f"{name} is read-only (its DLPack flag): memory that may be written is needed")
+    if write and flags & DLPACK_IS_COPIED:
+        raise invalid(f"{name} came as a copy (its DLPack flag), which nobody would see: the array itself is needed")
     dtype = DLPACK_TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:
         raise invalid(f"{name} has DLPack type code {tensor.code}, {tensor.bits} bits: allowed are {SUPPORTED}")
@@ -107,31 +151,51 @@ def from_dlpack(array, name: str, stream: int | None) -> View:
     return View((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, int(device), (array, capsule))
 
 
-def from_interface(array, name: str) -> View:
-    """The interface's `stream` entry is not waited on: pass that stream to the call, or an array with __dlpack__."""
+def from_interface(array: Any, name: str, launch: LaunchStream, write: bool) -> View:
     facts = array.__cuda_array_interface__
+    version = facts.get("version", 0)
+    if version not in INTERFACE_VERSIONS:
+        raise invalid(f"{name} has version {version} of __cuda_array_interface__: 2 or 3 is needed")
+    if facts.get("mask") is not None:
+        raise invalid(f"{name} is masked: an array without a mask is needed")
     dtype = INTERFACE_TYPES.get(facts["typestr"][1:])
     if dtype is None or facts["typestr"][0] == ">":
         raise invalid(f"{name} has typestr {facts['typestr']}: allowed are <f2, <f4, <i4, <i8 (bf16 needs __dlpack__)")
+    pointer, read_only = facts["data"]
+    if write and read_only:
+        raise invalid(f"{name} is read-only (its __cuda_array_interface__): memory that may be written is needed")
     size = int(facts["typestr"][2:])
     shape = tuple(facts["shape"])
     strides = facts.get("strides")
-    if strides is not None and any(s % size for s in strides):
-        raise invalid(f"{name} has strides of {strides} bytes: multiples of {size} are needed")
+    if strides is not None and any(s % size or s < 0 for s in strides):
+        raise invalid(f"{name} has strides of {tuple(strides)} bytes: multiples of {size}, 0 or more, are needed")
     elements = packed_strides(shape) if strides is None else tuple(s // size for s in strides)
-    return View(facts["data"][0], shape, elements, dtype, -1, array)
+    producer = facts.get("stream") if version >= 3 else None
+    if producer == 0:
+        raise invalid(f"{name} has stream 0 in its __cuda_array_interface__: 1 or 2, a handle or None is needed")
+    if producer is not None:
+        launch.wait_on_host(producer, name)
+    return View(pointer or 0, shape, elements, dtype, -1, array)
 
 
-def view(array, name: str, stream: int | None = None) -> View:
-    """What `array`, argument `name`, is. Error when it is no array on a CUDA device."""
+def view(array: Any, name: str, launch: LaunchStream, write: bool = False) -> View:
+    """What `array`, argument `name`, is; `launch` then waits for what its maker has queued. Error when it is no array
+    on a CUDA device, or one that may not be written where the call would `write` it."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        return from_torch(array, name, torch)
-    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
-        return from_dlpack(array, name, stream)
-    if hasattr(array, "__cuda_array_interface__"):
-        return from_interface(array, name)
-    raise invalid(
-        f"{name} is a {type(array).__module__}.{type(array).__qualname__}: a torch or CuPy array is needed, or any "
-        "with __dlpack__ or __cuda_array_interface__"
-    )
+        found = from_torch(array, name, torch, launch)
+    elif hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        found = from_dlpack(array, name, launch, write)
+    elif hasattr(array, "__cuda_array_interface__"):
+        found = from_interface(array, name, launch, write)
+    else:
+        raise invalid(
+            f"{name} is a {type(array).__module__}.{type(array).__qualname__}: a torch or CuPy array is needed, or any "
+            "with __dlpack__ or __cuda_array_interface__"
+        )
+    if write and any(size > 1 and step == 0 for size, step in zip(found.shape, found.strides, strict=True)):
+        raise invalid(
+            f"{name} has shape {found.shape} and strides {found.strides}: it is expanded, so that elements share their "
+            "memory; pass one whose elements have their own, such as contiguous()"
+        )
+    return found

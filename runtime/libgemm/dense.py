@@ -6,22 +6,23 @@ went well is kept under its key, and a call of the same key sets just those. Wha
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from libgemm import ops
-from libgemm._framework import keep_until, raw_stream, stream_handle
+from libgemm._framework import LaunchStream, raw_stream, version_mover, written
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major
 from libgemm._tensor import view
-from libgemm.ops import need_c, new_args, output, same_type, set_bias, set_matrices
+from libgemm.ops import Activation, Precision, need_c, new_args, output, same_type, set_bias, set_matrices
 
 MOST = 1024  # keys; at one more all are dropped
 FIELDS = ("a", "b", "c", "d", "bias", "workspace", "stream")
 A, B, C, D, BIAS, WORKSPACE, STREAM = (ffi.offsetof("libgemm_gemm_args", name) // 8 for name in FIELDS)
 run = lib.libgemm_gemm
+T = TypeVar("T", bound=Any)
 
 
 @dataclass
@@ -30,21 +31,26 @@ class Kept:
 
     args: Any
     words: memoryview  # of the struct, as 64-bit numbers: the quickest way to set a pointer
-    alive: list
+    alive: list[Any]
     device: int
+    may_be_negated: bool  # a bit that no key shows; bfloat16, which no complex type is made of, never has it
     current_stream: Callable[[int], int]
-    new_workspace: Callable | None  # None where the call needs none
-    new_out: Callable
+    new_workspace: Callable[[], Any] | None  # None where the call needs none
+    new_out: Callable[[], Any]
 
 
-known: dict[tuple, list[Kept]] = {}
-Tensor: Any = ()  # torch's, once it is imported and a call was made; nothing is an instance of ()
+known: dict[tuple[Any, ...], list[Kept]] = {}
+# Of torch, once it is imported and a call was made: its tensors' types that hide nothing, and functions of it.
+plain: frozenset[type] = frozenset()
+grad_mode: Callable[[], bool] = bool
+move_version: Callable[[Iterable[Any]], Any] = tuple
 
 
 def gemm(
-    a, b, c=None, *, alpha=1.0, beta=0.0, bias=None, activation=None, precision=None,
-    out=None, out_dtype=None, variant=None, batch_invariant=False, stream=None,
-):  # fmt: skip
+    a: T, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
+    activation: Activation | None = None, precision: Precision | None = None, out: T | None = None,
+    out_dtype: Any = None, variant: str | None = None, batch_invariant: bool = False, stream: Any = None,
+) -> T:  # fmt: skip
     """D = act(alpha * a @ b + beta * c + bias), accumulated in float32.
 
     a [M,K] or [batch,M,K], b [K,N] or [batch,K,N], of one dtype: float16, bfloat16 or float32. Row-major or
@@ -56,72 +62,95 @@ def gemm(
     out    [M,N] row-major (or batched) to write to; may be c. out_dtype: a's dtype (default) or float32.
     variant  name of the one variant to use (see variants()); None lets the library choose.
     batch_invariant  True: a row's bits depend on neither M nor the other rows (some problems then run slower).
-    stream   handle or stream object; None is the current stream of the inputs' framework.
-    Returns out, or a new array of the inputs' framework. Raises Error.
+    stream   handle or stream object; None is the current stream of a's framework.
+    Returns out, or a new array of a's framework. Raises Error: nothing was launched then.
+
+    Order      The call waits, on the device, for what the maker of each array has queued so far: torch and CuPy on
+               their current streams, others as __dlpack__ does; for a stream named by a __cuda_array_interface__ the
+               host waits. After the call the numbers are there for work on `stream`; any other stream, also another
+               framework's, must be made to wait for it.
+    Memory     Keep arrays that you pass, or tell their allocator (torch: record_stream), until `stream` is past the
+               call. New arrays and workspaces are of the framework's memory of `stream`: a new torch tensor may also
+               be used on, and dropped after, the stream that was current; other streams' use of it, and any other of
+               a CuPy array than on `stream`, must be over before it is dropped.
+    Autograd   Nothing is recorded: in grad mode, tensors that require grad are refused. Versions of `out` move.
     """
-    key = None
+    key = kept = None
+    grad = grad_mode()
     if (
-        isinstance(a, Tensor)
-        and isinstance(b, Tensor)
-        and a.is_cuda
-        and b.is_cuda
-        and (out is None or (isinstance(out, Tensor) and out.is_cuda))
-        and (bias is None or (isinstance(bias, Tensor) and bias.is_cuda))
-        and (c is None or (isinstance(c, Tensor) and c.is_cuda))
+        (type(a) in plain and not (grad and a.requires_grad))
+        and (type(b) in plain and b.is_cuda and not (grad and b.requires_grad))
+        and (out is None or (type(out) in plain and out.is_cuda and not (grad and out.requires_grad)))
+        and (bias is None or (type(bias) in plain and bias.is_cuda and not (grad and bias.requires_grad)))
+        and (c is None or (type(c) in plain and c.is_cuda and not (grad and c.requires_grad)))
     ):
-        at_a, at_b = a.data_ptr(), b.data_ptr()
-        at_d = 0 if out is None else out.data_ptr()
-        at_c = at_d if c is None else c.data_ptr()
-        key = (
-            a.dtype, a.shape, a.stride(), b.dtype, b.shape, b.stride(), a.get_device(),
-            (at_a | at_b | at_c | at_d) & 15, alpha, beta, activation, precision, out_dtype, variant,
-            out is None or (out.dtype, out.shape, out.stride()),
-            bias is None or (bias.dtype, bias.shape, bias.stride()),
-            c is None or (c.dtype, c.shape, c.stride()), bool(batch_invariant),
-        )  # fmt: skip
         try:
+            at_a, at_b = a.data_ptr(), b.data_ptr()
+            at_d = at_a if out is None else out.data_ptr()
+            places = at_a | at_b | at_d
+            if c is not None:
+                at_c = c.data_ptr()
+                places |= at_c
+            key = (
+                a.dtype, a.shape, a.is_contiguous() or a.stride(), b.dtype, b.shape, b.stride(), a.get_device(),
+                places & 15 if at_a and at_b and at_d else -1, alpha, beta, activation, precision, out_dtype, variant,
+                out is None or (out.dtype, out.shape, out.is_contiguous() or out.stride()),
+                bias is None or (bias.dtype, bias.shape, bias.stride(), (at_bias := bias.data_ptr()) == 0),
+                c is None or (c.dtype, c.shape, c.stride()), batch_invariant,
+            )  # fmt: skip
             free = known[key]
             kept = free.pop()
         except (KeyError, IndexError, TypeError):  # not known, all in use by other threads, or not hashable
-            kept = None
-    if key is None or kept is None:
-        return gemm_anew(
+            pass
+        except RuntimeError:  # a tensor without memory or strides: the general way says so
+            key = None
+    if kept is not None and kept.may_be_negated and any(x is not None and x.is_neg() for x in (a, b, c, bias, out)):
+        free.append(kept)
+        key = kept = None
+    if kept is None:
+        return gemm_anew(  # type: ignore[no-any-return]
             a, b, c, alpha, beta, bias, activation, precision, out, out_dtype, variant, batch_invariant, stream, key
         )
-    if out is None:
-        out = kept.new_out()
-        at_d = out.data_ptr()
+    launch = None
+    if stream is None:
+        handle = kept.current_stream(kept.device)
+    else:
+        launch = LaunchStream(stream, a)
+        launch.wait_for_torch(sys.modules["torch"], kept.device)
+        handle = launch.handle & 0xFFFFFFFFFFFFFFFF
+    made = out
+    if made is None:
+        made = kept.new_out() if launch is None else launch.new_out(kept.new_out, a)
+        at_d = made.data_ptr()
     words = kept.words
     words[A] = at_a
     words[B] = at_b
     words[D] = at_d
     if beta != 0:
-        words[C] = at_c
+        words[C] = at_d if c is None else at_c
     if bias is not None:
-        words[BIAS] = bias.data_ptr()
-    handle = kept.current_stream(kept.device) if stream is None else stream_handle(stream, a)
-    words[STREAM] = handle & 0xFFFFFFFFFFFFFFFF
-    workspace = None
+        words[BIAS] = at_bias
+    words[STREAM] = handle
     if kept.new_workspace:
-        workspace = kept.new_workspace()
+        workspace = kept.new_workspace() if launch is None else launch.new(kept.new_workspace, a)
         words[WORKSPACE] = workspace.data_ptr()
     status = run(kept.args)
     free.append(kept)
     if status:
         check(status)
-    if workspace is not None and stream is not None:
-        keep_until(workspace, handle)
-    return out
+    if out is not None:
+        move_version((out,))
+    return made  # type: ignore[no-any-return]
 
 
 def gemm_anew(
-    a, b, c, alpha, beta, bias, activation, precision, out, out_dtype, variant, batch_invariant, stream, key
-):  # fmt: skip
+    a: Any, b: Any, c: Any, alpha: float, beta: float, bias: Any, activation: str | None, precision: str | None,
+    out: Any, out_dtype: Any, variant: str | None, batch_invariant: bool, stream: Any, key: tuple[Any, ...] | None,
+) -> Any:  # fmt: skip
     """The general way. What went well is kept under `key`, if there is one."""
-    global Tensor
-    Tensor = getattr(sys.modules.get("torch"), "Tensor", ())
-    handle = stream_handle(stream, a)
-    a_view, b_view = view(a, "a", handle), view(b, "b", handle)
+    learn_torch()
+    launch = LaunchStream(stream, a)
+    a_view, b_view = view(a, "a", launch), view(b, "b", launch)
     same_type(a_view.dtype, b=b_view)
     left, right = matrix(a_view, "a"), matrix(b_view, "b")
     if left.cols != right.rows:
@@ -133,39 +162,52 @@ def gemm_anew(
     batch = counts.pop() if counts else 1
     shape = (batch, left.rows, right.cols) if batched else (left.rows, right.cols)
     need_c(beta, c, out)
-    out, d_type = output(out, out_dtype, shape, a, a_view.dtype)
-    d_view = view(out, "out", handle)
-    c_view = None if beta == 0 else d_view if c is None else view(c, "c", handle)
-    same_type(d_type, c=c_view)
+    made, d_view = output(out, out_dtype, shape, a, a_view.dtype, launch)
+    c_view = None if beta == 0 else d_view if c is None else view(c, "c", launch)
+    bias_view = None if bias is None else view(bias, "bias", launch)
+    same_type(d_view.dtype, c=c_view, bias=bias_view)
     d = row_major(d_view, "out", shape)
-    c_matrix = c_view and row_major(c_view, "c", shape)
+    c_matrix = None if c_view is None else row_major(c_view, "c", shape)
     args, alive = new_args(
-        "gemm", a_view.dtype, d_type, alpha=alpha, beta=beta, activation=activation, precision=precision,
-        variant=variant, stream=handle,
+        "gemm", a_view.dtype, d_view.dtype, alpha=alpha, beta=beta, activation=activation, precision=precision,
+        variant=variant, stream=launch.handle,
     )  # fmt: skip
     args.m, args.n, args.k, args.batch = left.rows, right.cols, left.cols, batch
     args.trans_a, args.trans_b, args.batch_invariant = left.trans, right.trans, bool(batch_invariant)
     set_matrices(args, a=left, b=right, c=c_matrix, d=d)
-    if bias is not None:
-        set_bias(args, view(bias, "bias", handle), d_type, right.cols, batch if batched else None)
-    ops.run("gemm", args, a, handle)
+    if bias_view is not None:
+        set_bias(args, bias_view, right.cols, batch if batched else None)
+    ops.run("gemm", args, a, launch)
+    if out is not None:
+        written([out])
     if key is not None:
-        keep(key, args, alive, a, out)
-    return out
+        keep(key, args, alive, a, made)
+    return made
 
 
-def keep(key: tuple, args, alive: list, a, out) -> None:
+def learn_torch() -> None:
+    """What the quick way asks of torch, once somebody has imported it."""
+    global plain, grad_mode, move_version
+    torch = sys.modules.get("torch")
+    if torch is not None and not plain:
+        move_version, grad_mode = version_mover(torch), torch.is_grad_enabled
+        plain = frozenset((torch.Tensor, torch.nn.Parameter))
+
+
+def keep(key: tuple[Any, ...], args: Any, alive: list[Any], a: Any, out: Any) -> None:
     """Keep a filled struct under its key, unless a part of that may change in place or equals what it is not."""
     low_bits, alpha, beta, *words = key[7:14]
     numbers = {type(alpha), type(beta)} <= {int, float} and alpha != 0  # a key would not tell 0.0 from -0.0
     torch = sys.modules["torch"]
-    if low_bits or not numbers or not all(isinstance(word, (str, torch.dtype, type(None))) for word in words):
+    hashed = isinstance(key[-1], int) and all(isinstance(word, (str, torch.dtype, type(None))) for word in words)
+    if low_bits or not numbers or not hashed:
         return
     if len(known) >= MOST:
         known.clear()
     new = partial(torch.empty, device=a.device)
     workspace = partial(new, args.workspace_bytes, dtype=torch.uint8) if args.workspace_bytes else None
-    words = memoryview(ffi.buffer(args)).cast("Q")
+    places = memoryview(ffi.buffer(args)).cast("Q")
     new_out = partial(new, out.shape, dtype=out.dtype)
-    kept = Kept(args, words, alive, a.get_device(), raw_stream(torch), workspace, new_out)
+    may_be_negated = {a.dtype, out.dtype} != {torch.bfloat16}
+    kept = Kept(args, places, alive, a.get_device(), may_be_negated, raw_stream(torch), workspace, new_out)
     known.setdefault(key, []).append(kept)

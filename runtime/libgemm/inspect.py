@@ -3,10 +3,11 @@
 import hashlib
 import json
 from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
 
 from libgemm._framework import dtype_name
-from libgemm._library import Error, check, ffi, get_struct, lib, text
-from libgemm.ops import DTYPES, expect, new_args, pick, pointer
+from libgemm._library import LIBRARY, Error, check, ffi, get_struct, lib, recorded, text
+from libgemm.ops import DTYPES, Activation, Precision, expect, new_args, pick, pointer
 
 PRECISION_NAMES = ("exact", "tf32", "tf32x3", "ieee")
 DTYPE_NAMES = {value: name for name, value in DTYPES.items()}
@@ -38,12 +39,38 @@ class Variant:
     linear: bool  # takes no activation
     single: bool  # A and B must be read; one of op gemm serves one product
     sha256: str
+    architecture: str  # "sm_90a" runs on 9.0 alone, "sm_80" and "sm_100f" also on later minor revisions
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a call would run, and why."""
+
+    variant: Variant | None  # None: nothing needs to run (an empty problem)
+    reason: str  # a sentence: how it was chosen, and what would have been faster
+    expected_us: float  # microseconds on the device, for one call among many: what the choice was made by
+    covered: bool  # whether that rests on measurements of this variant; else on a rough model
+
+
+class TargetInfo(TypedDict):
+    variants: int
+    min_cuda: int  # least cuDriverGetVersion, such as 12000
+    min_driver: str  # the same as a driver release, such as "525"
+    portable: bool  # later minor revisions of the same major one run its code too
+
+
+class Info(TypedDict):
+    version: str
+    abi: int
+    build_id: str
+    variants: int
+    targets: dict[int, TargetInfo]  # by compute capability * 10
 
 
 def variant_at(index: int) -> Variant:
     s = get_struct("libgemm_variant_info", index, lib.libgemm_variant_get)
-    plain = {f: getattr(s, f) for f in Variant.__dataclass_fields__ if f != "index"}
-    plain.update({f: text(plain[f]) for f in ("name", "op", "sha256")})
+    plain: dict[str, Any] = {f: getattr(s, f) for f in Variant.__dataclass_fields__ if f != "index"}
+    plain.update({f: text(plain[f]) for f in ("name", "op", "sha256", "architecture")})
     plain.update({f: bool(plain[f]) for f in ("trans_a", "trans_b", "align16", "linear", "single")})
     plain.update(a_type=DTYPE_NAMES[s.a_type], d_type=DTYPE_NAMES[s.d_type], precision=PRECISION_NAMES[s.precision])
     return Variant(index=index, **plain)
@@ -54,12 +81,13 @@ def variants() -> list[Variant]:
     return [variant_at(i) for i in range(lib.libgemm_variant_count())]
 
 
-def manifest() -> dict:
+def manifest() -> dict[str, Any]:
     """The library's own record: schema, build id, toolchain, targets, variants."""
-    return json.loads(text(lib.libgemm_manifest(ffi.NULL)))
+    found: dict[str, Any] = json.loads(text(lib.libgemm_manifest(ffi.NULL)))
+    return found
 
 
-def info() -> dict:
+def info() -> Info:
     """Version, ABI, build id, and for each target its variants and the driver it needs."""
     targets = [get_struct("libgemm_target_info", i, lib.libgemm_target_get) for i in range(lib.libgemm_target_count())]
     return {
@@ -68,7 +96,12 @@ def info() -> dict:
         "build_id": text(lib.libgemm_build_id()),
         "variants": lib.libgemm_variant_count(),
         "targets": {
-            t.target: {"variants": t.variants, "min_cuda": t.min_cuda, "min_driver": text(t.min_driver)}
+            t.target: {
+                "variants": t.variants,
+                "min_cuda": t.min_cuda,
+                "min_driver": text(t.min_driver),
+                "portable": bool(t.portable),
+            }
             for t in targets
         },
     }
@@ -83,8 +116,13 @@ def cubin(index: int) -> bytes:
 
 
 def verify() -> list[str]:
-    """Names of variants whose bytes are not those that were built (their sha256 differs); [] is a sound library."""
-    return [v.name for v in variants() if not is_sound(v)]
+    """Names of variants whose bytes are not those that were built (their sha256 differs), and "libgemm.so" where the
+    whole file is not, as far as the build wrote that down; [] is a sound library."""
+    damaged = [v.name for v in variants() if not is_sound(v)]
+    wanted = recorded().get("sha256")
+    if wanted and hashlib.sha256(LIBRARY.read_bytes()).hexdigest() != wanted:
+        damaged.append(LIBRARY.name)
+    return damaged
 
 
 def is_sound(variant: Variant) -> bool:
@@ -95,10 +133,13 @@ def is_sound(variant: Variant) -> bool:
 
 
 def preload(device: int = 0) -> None:
-    """Load every kernel of `device` now: needed before the first use inside CUDA graph capture. Needs the GPU."""
+    """Load every kernel of GPU number `device` now: needed before the first use inside CUDA graph capture. Needs the
+    GPU. Raises Error."""
     check(lib.libgemm_preload(device))
 
 
+Layout = Literal["nn", "nt", "tn", "tt"]
+Ragged = Literal["m", "n", "k", "none"]
 LAYOUTS = {"nn": (0, 0), "nt": (0, 1), "tn": (1, 0), "tt": (1, 1)}
 RAGGED = {
     "m": lib.LIBGEMM_RAGGED_M,
@@ -108,7 +149,9 @@ RAGGED = {
 }
 
 
-def question(kind: str, dtype, out_dtype, layout, activation, precision):
+def question(
+    kind: str, dtype: Any, out_dtype: Any, layout: str, activation: str | None, precision: str | None
+) -> Any:  # fmt: skip
     """A struct of `kind` to ask with, as if all the workspace that could help were given."""
     name = dtype_name(dtype)
     out_name = name if out_dtype is None else dtype_name(out_dtype)
@@ -120,7 +163,7 @@ def question(kind: str, dtype, out_dtype, layout, activation, precision):
     return args
 
 
-def pack(args, m: int, n: int, k: int, aligned) -> None:
+def pack(args: Any, m: int, n: int, k: int, aligned: bool) -> None:
     """Sizes, and operands without gaps."""
     args.m, args.n, args.k = m, n, k
     args.lda, args.ldb, args.ldd = (m if args.trans_a else k), (k if args.trans_b else n), n
@@ -128,43 +171,38 @@ def pack(args, m: int, n: int, k: int, aligned) -> None:
     args.a = args.b = args.d = pointer(0 if aligned else 2)
 
 
-def choice_of(kind: str, args, target: int):
-    choice = ffi.new("libgemm_choice *", {"size": ffi.sizeof("libgemm_choice")})
-    check(getattr(lib, f"libgemm_{kind}_explain")(args, target, choice))
-    return choice
-
-
-def named(choice) -> tuple[Variant | None, str]:
-    return (None if choice.variant < 0 else variant_at(choice.variant)), text(choice.reason)
-
-
-def dense_choice(m, n, k, dtype, out_dtype, layout, batch, activation, precision, aligned, batch_invariant, target):
-    args = question("gemm", dtype, out_dtype, layout, activation, precision)
-    pack(args, m, n, k, aligned)
-    args.batch, args.batch_invariant = batch, bool(batch_invariant)
-    return choice_of("gemm", args, target)
+def ask(kind: str, args: Any, target: int) -> Choice:
+    found = ffi.new("libgemm_choice *", {"size": ffi.sizeof("libgemm_choice")})
+    check(getattr(lib, f"libgemm_{kind}_explain")(args, target, found))
+    variant = None if found.variant < 0 else variant_at(found.variant)
+    return Choice(variant, text(found.reason), found.expected_us, bool(found.covered))
 
 
 def explain(
-    m: int, n: int, k: int, dtype="bf16", *, out_dtype=None, layout="nt", batch: int = 1, activation=None,
-    precision=None, aligned: bool = True, batch_invariant: bool = False, target: int = 0,
-) -> tuple[Variant | None, str]:  # fmt: skip
-    """(variant, reason) for a dense GEMM with packed operands: what would run, in how long, and what would be faster;
-    None for an empty problem.
+    m: int, n: int, k: int, dtype: Any = "bf16", *, out_dtype: Any = None, layout: Layout = "nt", batch: int = 1,
+    activation: Activation | None = None, precision: Precision | None = None, aligned: bool = True,
+    batch_invariant: bool = False, target: int = 0,
+) -> Choice:  # fmt: skip
+    """What would run for a dense GEMM with packed operands, in how long, why, and what would be faster.
 
-    layout: "nn", "nt", "tn" or "tt", the letters for a and b, t for one stored transposed. target: compute capability
-    * 10 (then no GPU is needed), or 0 for the current GPU.
+    dtype, out_dtype: of a and b, and of out; a name ("f16", "bf16", "f32") or a framework's dtype. None: a's.
+    layout: "nn", "nt", "tn" or "tt", the letters for a and b, t for one stored transposed.
+    aligned: whether operands start on multiples of 16 bytes.
+    target: compute capability * 10 (then no GPU is needed), or 0 for the current GPU.
+    Raises Error where the call itself would.
     """
-    return named(
-        dense_choice(m, n, k, dtype, out_dtype, layout, batch, activation, precision, aligned, batch_invariant, target)
-    )
+    args = question("gemm", dtype, out_dtype, layout, activation, precision)
+    pack(args, m, n, k, aligned)
+    args.batch, args.batch_invariant = batch, bool(batch_invariant)
+    return ask("gemm", args, target)
 
 
 def explain_grouped_mm(
-    m: int, n: int, k: int, groups: int, dtype="bf16", *, ragged="m", out_dtype=None, layout="nt", activation=None,
-    precision=None, aligned: bool = True, target: int = 0,
-) -> tuple[Variant | None, str]:  # fmt: skip
-    """(variant, reason) as in explain(), for grouped_mm() with a matrix for each group where nothing is cut.
+    m: int, n: int, k: int, groups: int, dtype: Any = "bf16", *, ragged: Ragged = "m", out_dtype: Any = None,
+    layout: Layout = "nt", activation: Activation | None = None, precision: Precision | None = None,
+    aligned: bool = True, target: int = 0,
+) -> Choice:  # fmt: skip
+    """The same for grouped_mm() with a matrix for each group where nothing is cut; other arguments as in explain().
 
     ragged: "m", "n" or "k", what the ends cut, or "none". The size that is cut is that of all groups together, the
     others are those of one group.
@@ -172,14 +210,15 @@ def explain_grouped_mm(
     args = question("grouped_mm", dtype, out_dtype, layout, activation, precision)
     pack(args, m, n, k, aligned)
     args.groups, args.ragged = groups, pick(RAGGED, ragged, "ragged")
-    return named(choice_of("grouped_mm", args, target))
+    return ask("grouped_mm", args, target)
 
 
 def explain_grouped_gemm(
-    groups: int, dtype="bf16", *, expected=None, out_dtype=None, layout="nt", activation=None, precision=None,
+    groups: int, dtype: Any = "bf16", *, expected: tuple[int, int, int] | None = None, out_dtype: Any = None,
+    layout: Layout = "nt", activation: Activation | None = None, precision: Precision | None = None,
     aligned: bool = True, target: int = 0,
-) -> tuple[Variant | None, str]:  # fmt: skip
-    """(variant, reason) as in explain(), for grouped_gemm() and grouped_gemm_tables().
+) -> Choice:  # fmt: skip
+    """The same for grouped_gemm() and grouped_gemm_tables(); other arguments as in explain().
 
     aligned: whether all groups are, in grouped_gemm_tables()'s sense. expected: as there, the (m, n, k) of a group on
     average; with None the time that is expected is that of groups of one tile.
@@ -189,18 +228,19 @@ def explain_grouped_gemm(
     expect(args, expected)
     args.a = args.b = args.d = ffi.cast("void **", 16)  # nobody looks into device tables
     args.m = args.n = args.k = args.lda = args.ldb = args.ldd = ffi.cast("int64_t *", 16)
-    return named(choice_of("grouped_gemm", args, target))
+    return ask("grouped_gemm", args, target)
 
 
 def covers(
-    m: int, n: int, k: int, dtype="bf16", *, out_dtype=None, layout="nt", batch: int = 1, activation=None,
-    precision=None, aligned: bool = True, batch_invariant: bool = False, target: int = 0,
+    m: int, n: int, k: int, dtype: Any = "bf16", *, out_dtype: Any = None, layout: Layout = "nt", batch: int = 1,
+    activation: Activation | None = None, precision: Precision | None = None, aligned: bool = True,
+    batch_invariant: bool = False, target: int = 0,
 ) -> bool:  # fmt: skip
     """Whether this dense GEMM runs a variant whose speed was measured on such a GPU; arguments as in explain().
 
     False is no refusal: the call then runs, on a variant chosen by a rough model.
     """
-    choice = dense_choice(
-        m, n, k, dtype, out_dtype, layout, batch, activation, precision, aligned, batch_invariant, target
-    )  # fmt: skip
-    return bool(choice.covered)
+    return explain(
+        m, n, k, dtype, out_dtype=out_dtype, layout=layout, batch=batch, activation=activation, precision=precision,
+        aligned=aligned, batch_invariant=batch_invariant, target=target,
+    ).covered  # fmt: skip

@@ -1,11 +1,16 @@
 """What all calls share: from names and arrays to a C struct. Shapes and dtypes are checked here, all else in C."""
 
 import operator
+from typing import Any, Literal, TypeVar
 
-from libgemm._framework import address_of, dtype_name, empty, framework_of, keep_until
+from libgemm._framework import LaunchStream, address_of, dtype_name, framework_of, maker
 from libgemm._library import check, ffi, invalid, lib
-from libgemm._matrix import vector
+from libgemm._matrix import Matrix, vector
 from libgemm._tensor import View, view
+
+T = TypeVar("T")
+Activation = Literal["none", "relu", "gelu", "silu"]
+Precision = Literal["exact", "tf32", "tf32x3", "ieee"]
 
 DTYPES = {"f16": lib.LIBGEMM_F16, "bf16": lib.LIBGEMM_BF16, "f32": lib.LIBGEMM_F32}
 PRECISIONS = {"tf32": lib.LIBGEMM_TF32, "tf32x3": lib.LIBGEMM_TF32X3, "ieee": lib.LIBGEMM_IEEE}
@@ -18,21 +23,21 @@ ACTIVATIONS = {
 }
 
 
-def pick(table: dict, value, name: str) -> int:
+def pick(table: dict[Any, T], value: Any, name: str) -> T:
     try:
         return table[value]
     except (KeyError, TypeError):
         raise invalid(f"{name} = {value!r}: allowed are {', '.join(repr(k) for k in table)}") from None
 
 
-def precision_of(dtype: str, precision) -> int:
+def precision_of(dtype: str, precision: str | None) -> int:
     if dtype == "f32":
         if precision is None:
             raise invalid("precision is needed with float32 inputs: 'tf32', 'tf32x3' or 'ieee' (there is no default)")
-        return pick(PRECISIONS, precision, "precision")
+        return int(pick(PRECISIONS, precision, "precision"))
     if precision not in (None, "exact"):
         raise invalid(f"precision = {precision!r} with {dtype} inputs: 16-bit products are exact, leave it out")
-    return lib.LIBGEMM_EXACT
+    return int(lib.LIBGEMM_EXACT)
 
 
 def same_type(wanted: str, **views: View | None) -> None:
@@ -41,7 +46,10 @@ def same_type(wanted: str, **views: View | None) -> None:
             raise invalid(f"{name} has dtype {item.dtype}: {wanted} is needed")
 
 
-def new_args(kind: str, dtype: str, out_dtype: str, *, alpha, beta, activation, precision, variant, stream):
+def new_args(
+    kind: str, dtype: str, out_dtype: str, *, alpha: float, beta: float, activation: str | None, precision: str | None,
+    variant: str | None, stream: int,
+) -> tuple[Any, list[Any]]:  # fmt: skip
     """A struct of `kind` with what every operation has, and what must stay alive while the call runs."""
     args = ffi.new(f"libgemm_{kind}_args *")
     getattr(lib, f"libgemm_{kind}_args_init")(args, ffi.sizeof(f"libgemm_{kind}_args"))
@@ -51,14 +59,14 @@ def new_args(kind: str, dtype: str, out_dtype: str, *, alpha, beta, activation, 
     args.activation = pick(ACTIVATIONS, activation, "activation")
     args.alpha, args.beta = alpha, beta
     args.stream = ffi.cast("libgemm_stream", stream)
-    alive = []
+    alive: list[Any] = []
     if variant is not None:
         alive.append(ffi.new("char[]", variant.encode()))
         args.variant = alive[0]
     return args, alive
 
 
-def expect(args, sizes) -> None:
+def expect(args: Any, sizes: tuple[int, int, int] | None) -> None:
     """The (m, n, k) that groups have on average; None where nobody knows."""
     if sizes is None:
         return
@@ -68,27 +76,29 @@ def expect(args, sizes) -> None:
         raise invalid(f"expected = {sizes!r}: None or three integers (m, n, k) are needed") from None
 
 
-def pointer(value: int):
+def pointer(value: int) -> Any:
     return ffi.cast("void *", value)
 
 
-def need_c(beta, c, out) -> None:
+def need_c(beta: float, c: Any, out: Any) -> None:
     if beta != 0 and c is None and out is None:
         raise invalid(f"beta = {beta} without c: pass c, or out, which then serves as c")
 
 
-def output(out, out_dtype, shape, like, dtype: str):
-    """(array, its dtype name): `out`, or a new array of `like`'s framework."""
+def output(
+    out: Any, out_dtype: Any, shape: tuple[int, ...], like: Any, dtype: str, launch: LaunchStream, name: str = "out"
+) -> tuple[Any, View]:
+    """(array, what it is): `out`, or a new array of `like`'s framework."""
     if out is None:
-        name = dtype if out_dtype is None else dtype_name(out_dtype)
-        return empty(shape, name, like, "out"), name
-    name = view(out, "out").dtype
-    if out_dtype is not None and dtype_name(out_dtype) != name:
-        raise invalid(f"out has dtype {name}, out_dtype is {out_dtype}")
-    return out, name
+        wanted = dtype if out_dtype is None else dtype_name(out_dtype)
+        out = launch.new_out(maker(shape, wanted, like, "out"), like)
+    found = view(out, name, launch, write=True)
+    if out_dtype is not None and dtype_name(out_dtype) != found.dtype:
+        raise invalid(f"{name} has dtype {found.dtype}, out_dtype is {out_dtype}")
+    return out, found
 
 
-def set_matrices(args, **matrices) -> None:
+def set_matrices(args: Any, **matrices: Matrix | None) -> None:
     """Pointer, leading dimension and batch stride of each of a, b, c, d that is given."""
     for name, item in matrices.items():
         if item is not None:
@@ -97,9 +107,8 @@ def set_matrices(args, **matrices) -> None:
             setattr(args, f"batch_stride_{name}", item.batch_stride)
 
 
-def set_bias(args, bias: View, dtype: str, n: int, count: int | None) -> None:
+def set_bias(args: Any, bias: View, n: int, count: int | None) -> None:
     """[n] for all, or [count, n] with one row each where there is a batch or groups."""
-    same_type(dtype, bias=bias)
     if count is not None and len(bias.shape) == 2:
         if bias.shape != (count, n) or (n > 1 and bias.strides[1] != 1):
             raise invalid(f"bias has shape {bias.shape}, strides {bias.strides}: ({count}, {n}), packed, is needed")
@@ -108,16 +117,14 @@ def set_bias(args, bias: View, dtype: str, n: int, count: int | None) -> None:
         args.bias = pointer(vector(bias, "bias", n))
 
 
-def run(kind: str, args, like, stream: int, needed: str | None = None) -> None:
-    """Make the call, in order with `stream`, with the workspace that it runs best with, of `like`'s framework. One that
-    cannot allocate gives none, unless the call cannot go without: then `needed` says what it is for."""
-    workspace = None
+def run(kind: str, args: Any, like: Any, launch: LaunchStream, needed: str | None = None) -> None:
+    """Make the call, with the workspace that it runs best with, of `like`'s framework. One that cannot allocate gives
+    none, unless the call cannot go without: then `needed` says what it is for."""
+    workspace = None  # freed at the end, into memory of the launch's stream: what comes after it there may have it
     if needed or framework_of(like) is not None:
         size = ffi.new("uint64_t *")
         check(getattr(lib, f"libgemm_{kind}_workspace")(args, size))
         if size[0]:
-            workspace = empty((size[0],), "u8", like, needed or "workspace")
+            workspace = launch.new(maker((size[0],), "u8", like, needed or "workspace"), like)
             args.workspace, args.workspace_bytes = pointer(address_of(workspace)), size[0]
     check(getattr(lib, f"libgemm_{kind}")(args))
-    if workspace is not None:
-        keep_until(workspace, stream)

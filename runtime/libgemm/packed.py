@@ -4,12 +4,15 @@ Whether an operand is 2-D (packed) or 3-D (one matrix for each group) says what 
 """
 
 from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
-from libgemm._framework import stream_handle
+from libgemm._framework import LaunchStream, written
 from libgemm._library import invalid, lib
 from libgemm._matrix import matrix, row_major
 from libgemm._tensor import View, view
 from libgemm.ops import (
+    Activation,
+    Precision,
     need_c,
     new_args,
     output,
@@ -20,6 +23,8 @@ from libgemm.ops import (
     set_bias,
     set_matrices,
 )
+
+T = TypeVar("T")
 
 # (dimensions of a, of b) -> libgemm_ragged
 RAGGED = {
@@ -41,12 +46,12 @@ OFFS_FORMATS = {
 class Ends:
     """Where groups end, as the caller names and writes it."""
 
-    array: object
+    array: Any
     name: str
     leading_zero: bool  # as grouped_gemm_jagged has them, which cuts nothing but rows
 
-    def view(self, stream: int) -> View:
-        found = view(self.array, self.name, stream)
+    def view(self, launch: LaunchStream) -> View:
+        found = view(self.array, self.name, launch)
         packed = len(found.shape) == 1 and (found.shape[0] < 2 or found.strides == (1,))
         if found.dtype not in ("i32", "i64") or not packed:
             raise invalid(
@@ -61,8 +66,8 @@ def ragged_of(a: View, b: View, ends: Ends) -> int:
         if len(item.shape) not in allowed:
             raise invalid(f"{name} has shape {item.shape}: {' or '.join(map(str, allowed))} dimensions are needed")
     if ends.leading_zero:
-        return lib.LIBGEMM_RAGGED_M
-    ragged = RAGGED[len(a.shape), len(b.shape)]
+        return int(lib.LIBGEMM_RAGGED_M)
+    ragged: int = RAGGED[len(a.shape), len(b.shape)]
     given = (
         f"{ends.name} is {'None' if ends.array is None else 'given'} with a of shape {a.shape}, b of shape {b.shape}"
     )
@@ -74,53 +79,56 @@ def ragged_of(a: View, b: View, ends: Ends) -> int:
 
 
 def packed(
-    a, b, ends: Ends, c, alpha, beta, bias, activation, precision, out, out_dtype, tail, variant, stream
-):  # fmt: skip
+    a: Any, b: Any, ends: Ends, c: Any, alpha: float, beta: float, bias: Any, activation: str | None,
+    precision: str | None, out: Any, out_dtype: Any, tail: str, variant: str | None, stream: Any,
+) -> Any:  # fmt: skip
     """Both calls over packed operands."""
-    handle = stream_handle(stream, a)
-    a_view, b_view = view(a, "a", handle), view(b, "b", handle)
+    launch = LaunchStream(stream, a)
+    a_view, b_view = view(a, "a", launch), view(b, "b", launch)
     same_type(a_view.dtype, b=b_view)
     ragged = ragged_of(a_view, b_view, ends)
     shared = ragged == lib.LIBGEMM_RAGGED_M and len(b_view.shape) == 2
     left, right = matrix(a_view, "a"), matrix(b_view, "b")
     if left.cols != right.rows:
         raise invalid(f"a has shape {a_view.shape}, b has shape {b_view.shape}: a's columns must equal b's rows")
-    offs = None if ragged == lib.LIBGEMM_RAGGED_NONE else ends.view(handle)
+    offs = None if ragged == lib.LIBGEMM_RAGGED_NONE else ends.view(launch)
     groups = left.batch if offs is None else max(offs.shape[0] - ends.leading_zero, 0)
     for name, item, operand in (("a", a_view, left), ("b", b_view, right)):
         if len(item.shape) == 3 and operand.batch != groups:
             given = f"a has {groups} matrices" if offs is None else f"{ends.name} speaks of {groups} groups"
             raise invalid(f"{given}, {name} has shape {item.shape}: one matrix per group is needed")
-    shape = (left.rows, right.cols)
+    shape: tuple[int, ...] = (left.rows, right.cols)
     if ragged in (lib.LIBGEMM_RAGGED_K, lib.LIBGEMM_RAGGED_NONE):
         shape = (groups, *shape)
     need_c(beta, c, out)
-    out, d_type = output(out, out_dtype, shape, a, a_view.dtype)
-    d_view = view(out, "out", handle)
-    c_view = None if beta == 0 else d_view if c is None else view(c, "c", handle)
-    same_type(d_type, c=c_view)
+    out, d_view = output(out, out_dtype, shape, a, a_view.dtype, launch)
+    c_view = None if beta == 0 else d_view if c is None else view(c, "c", launch)
+    bias_view = None if bias is None else view(bias, "bias", launch)
+    same_type(d_view.dtype, c=c_view, bias=bias_view)
     args, alive = new_args(
-        "grouped_mm", a_view.dtype, d_type, alpha=alpha, beta=beta, activation=activation, precision=precision,
-        variant=variant, stream=handle,
+        "grouped_mm", a_view.dtype, d_view.dtype, alpha=alpha, beta=beta, activation=activation, precision=precision,
+        variant=variant, stream=launch.handle,
     )  # fmt: skip
     args.m, args.n, args.k, args.groups = left.rows, right.cols, left.cols, groups
     args.trans_a, args.trans_b = left.trans, right.trans
     args.ragged, args.zero_tail, args.shared_b = ragged, pick(TAILS, tail, "tail"), shared
     if offs is not None:
         args.offs, args.offs_format = pointer(offs.pointer), OFFS_FORMATS[offs.dtype, ends.leading_zero]
-    d, c_matrix = row_major(d_view, "out", shape), c_view and row_major(c_view, "c", shape)
+    d, c_matrix = row_major(d_view, "out", shape), None if c_view is None else row_major(c_view, "c", shape)
     set_matrices(args, a=left, b=right, c=c_matrix, d=d)
-    if bias is not None:
-        set_bias(args, view(bias, "bias", handle), d_type, right.cols, None if shared else groups)
-    run("grouped_mm", args, a, handle)
+    if bias_view is not None:
+        set_bias(args, bias_view, right.cols, None if shared else groups)
+    run("grouped_mm", args, a, launch)
+    written([out])
     del alive
     return out
 
 
 def grouped_mm(
-    a, b, offs=None, *, c=None, alpha=1.0, beta=0.0, bias=None, activation=None, precision=None, out=None,
-    out_dtype=None, tail="leave", variant=None, stream=None,
-):  # fmt: skip
+    a: T, b: Any, offs: Any = None, *, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
+    activation: Activation | None = None, precision: Precision | None = None, out: T | None = None,
+    out_dtype: Any = None, tail: Literal["leave", "zero"] = "leave", variant: str | None = None, stream: Any = None,
+) -> T:  # fmt: skip
     """act(alpha * a @ b + beta * c + bias) for each group g; offs [G] has the end e of each, s is the end before, or 0.
 
         a [M,K]    b [G,K,N]  out [M,N]    out[s:e]    = a[s:e] @ b[g]         rows are cut
@@ -139,24 +147,27 @@ def grouped_mm(
     out    row-major to write to; may be c. out_dtype: a's dtype (default) or float32.
     tail   what becomes of rows or columns of out past the last end: "leave" them as they were, or "zero".
     activation, precision, variant, stream as in gemm().
-    Returns out, or a new array of a's framework. Raises Error.
+    Returns out, or a new array of a's framework. Raises Error. Order, memory and autograd are as in gemm().
     """
-    return packed(
+    made: T = packed(
         a, b, Ends(offs, "offs", False), c, alpha, beta, bias, activation, precision, out, out_dtype, tail, variant,
         stream,
     )  # fmt: skip
+    return made
 
 
 def grouped_gemm_jagged(
-    a_packed, b, group_offsets, *, c=None, alpha=1.0, beta=0.0, bias=None, activation=None, precision=None, out=None,
-    out_dtype=None, variant=None, stream=None,
-):  # fmt: skip
+    a_packed: T, b: Any, group_offsets: Any, *, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
+    activation: Activation | None = None, precision: Precision | None = None, out: T | None = None,
+    out_dtype: Any = None, variant: str | None = None, stream: Any = None,
+) -> T:  # fmt: skip
     """Packed rows with offsets that start with 0: those of group g are group_offsets[g] to group_offsets[g + 1] - 1.
 
     b [K,N] is shared by all groups (then one dense GEMM over all rows is what runs), or [G,K,N] has one each. All else
     as in grouped_mm().
     """
-    return packed(
+    made: T = packed(
         a_packed, b, Ends(group_offsets, "group_offsets", True), c, alpha, beta, bias, activation, precision, out,
         out_dtype, "leave", variant, stream,
     )  # fmt: skip
+    return made

@@ -106,6 +106,8 @@ static void *work(void *which) {
 static void call_with_absurd_values(void) {
   const int64_t values[] = {INT64_MIN, INT64_MIN + 1, -1, 0, 1, INT32_MAX, INT64_MAX / 2, INT64_MAX - 1, INT64_MAX};
   enum { VALUES = sizeof values / sizeof *values };
+  libgemm_target_info target = {.size = sizeof target};
+  CHECK(libgemm_target_get(0, &target) == LIBGEMM_OK);
   for (int field = 0; field < 26; field++)
     for (int first = 0; first < VALUES; first++)
       for (int second = 0; second < VALUES; second++) {
@@ -130,7 +132,7 @@ static void call_with_absurd_values(void) {
         *fields[(field + 4) % 13] = values[second];
         libgemm_choice choice = {.size = sizeof choice};
         uint64_t bytes;
-        libgemm_gemm_explain(&args, 90, &choice);
+        libgemm_gemm_explain(&args, target.target, &choice);
         libgemm_gemm_workspace(&args, &bytes);
         libgemm_gemm(&args);
       }

@@ -166,7 +166,11 @@ CUdevice context_device(CUcontext context) {
 CUresult current_context(CUcontext *context) {
   if (depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
   *context = stack[depth - 1];
-  return (*context)->retained ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  return (*context)->retained && !(*context)->reset ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+int can_access(CUcontext context, CUcontext owner) {
+  return context == owner || (context->peers >> context_device(owner) & 1);
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
@@ -174,7 +178,34 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   if (!context) return done(CUDA_ERROR_INVALID_VALUE);
   if (!is_device(device)) return done(CUDA_ERROR_INVALID_DEVICE);
   *context = &contexts[device];
+  contexts[device].reset = 0;
   note(",'retained':%d", ++contexts[device].retained);
+  return done(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+  CALL(cuDevicePrimaryCtxGetState, NEED_INIT, ",'device':%d", device);
+  if (!flags || !active) return done(CUDA_ERROR_INVALID_VALUE);
+  if (!is_device(device)) return done(CUDA_ERROR_INVALID_DEVICE);
+  *flags = 0;
+  *active = contexts[device].retained && !contexts[device].reset;
+  return done(CUDA_SUCCESS);
+}
+
+// Its handle, who retains it and loaded kernels stay, as seen on an H200 with driver 580.
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  CALL(cuDevicePrimaryCtxReset_v2, NEED_INIT, ",'device':%d", device);
+  if (!is_device(device)) return done(CUDA_ERROR_INVALID_DEVICE);
+  forget_memory(&contexts[device]);
+  contexts[device].reset = 1;
+  contexts[device].peers = 0;
+  return done(CUDA_SUCCESS);
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+  CALL(cuCtxEnablePeerAccess, NEED_CONTEXT, ",'device':%d", context_device(peer));
+  if (flags || context_device(peer) < 0 || peer == stack[depth - 1]) return done(CUDA_ERROR_INVALID_VALUE);
+  stack[depth - 1]->peers |= 1u << context_device(peer);
   return done(CUDA_SUCCESS);
 }
 
@@ -195,8 +226,9 @@ CUresult cuCtxGetCurrent(CUcontext *context) {
 }
 
 CUresult cuCtxGetDevice(CUdevice *device) {
-  CALL(cuCtxGetDevice, NEED_CONTEXT, NULL);
+  CALL(cuCtxGetDevice, NEED_INIT, NULL);  // also of one that was destroyed
   if (!device) return done(CUDA_ERROR_INVALID_VALUE);
+  if (depth == 0) return done(CUDA_ERROR_INVALID_CONTEXT);
   *device = context_device(stack[depth - 1]);
   note(",'device':%d", *device);
   return done(CUDA_SUCCESS);

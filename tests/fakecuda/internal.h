@@ -41,6 +41,7 @@ typedef enum {
 #define FAKECUDA_CALLS(X)                                                                                        \
   X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet)       \
   X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease_v2)         \
+  X(cuDevicePrimaryCtxGetState) X(cuDevicePrimaryCtxReset_v2) X(cuCtxEnablePeerAccess)                          \
   X(cuCtxGetCurrent) X(cuCtxGetDevice) X(cuCtxSetCurrent) X(cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2)           \
   X(cuCtxSynchronize) X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuStreamSynchronize) X(cuStreamIsCapturing)      \
   X(cuStreamGetCtx) X(cuPointerGetAttribute) X(cuPointerGetAttributes) X(cuMemAlloc_v2) X(cuMemFree_v2)          \
@@ -103,13 +104,17 @@ extern int initialized;  // by cuInit; never true in a child forked afterwards
 extern int forked;
 
 struct Context {
-  int retained;  // destroyed when it falls to zero
+  int retained;    // destroyed when it falls to zero
+  int reset;       // destroyed, until it is retained anew
+  unsigned peers;  // bit of each device whose memory it can access beside its own
 };
 
 int is_device(CUdevice device);
 int max_shared(CUdevice device);  // opt-in shared memory per block
 CUresult current_context(CUcontext *context);
 CUdevice context_device(CUcontext context);  // -1: not a context
+int can_access(CUcontext context, CUcontext owner);
+void forget_memory(CUcontext context);
 CUresult stream_context(CUstream stream, CUcontext *context);
 
 typedef struct Kernel Kernel;

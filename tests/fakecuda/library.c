@@ -11,7 +11,7 @@ enum { MACHINE_CUDA = 190, INFO_REQNTID = 0x10, INFO_KPARAM = 0x17, FORMAT_SIZED
 // their kernels' tables, so that a stale handle is recognised.
 struct Library {
   struct Library *next;
-  int live, sm;
+  int live, sm, exact;  // exact: runs on that compute capability alone
   size_t bytes;
   size_t kernels;
   Kernel *kernel;
@@ -68,6 +68,9 @@ static int parse(struct Library *library, const char *image) {
   memcpy(&header, image, sizeof(header));
   if (header.e_machine != MACHINE_CUDA || header.e_ident[EI_CLASS] != ELFCLASS64) return 0;
   if (header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shstrndx >= header.e_shnum) return 0;
+  // As ptxas 12.9 and 13.4 write it where code uses what architectures with suffix a alone have.
+  int old = header.e_ident[EI_ABIVERSION] < 8;
+  library->exact = old ? header.e_flags >> 11 & 1 : (header.e_flags >> 27 | header.e_flags >> 3) & 1;
   library->sm = (header.e_ident[EI_ABIVERSION] < 8 ? header.e_flags : header.e_flags >> 8) & 0xff;
 
   // The caller gives no size; one of the two tables ends the file.
@@ -187,7 +190,9 @@ CUresult find_function(CUfunction handle, Function **function) {
 
 CUresult check_binary(const Kernel *kernel, CUdevice device) {
   int binary = kernel->library->sm, sm = config.sm[device];
-  int runs = binary == sm || (binary == 80 && (sm == 86 || sm == 89));
+  int integrated = binary == 87 || binary == 110 || sm == 87 || sm == 110;
+  int later = binary / 10 == sm / 10 && binary < sm && !kernel->library->exact && !integrated;
+  int runs = binary == sm || later;
   return runs ? CUDA_SUCCESS : CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 

@@ -62,6 +62,14 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
   return done(CUDA_SUCCESS);
 }
 
+void forget_memory(CUcontext context) {
+  for (size_t i = allocation_count; i-- > 0;) {
+    if (allocations[i].context != context) continue;
+    munmap(allocations[i].mapping, allocations[i].mapped);
+    allocations[i] = allocations[--allocation_count];
+  }
+}
+
 CUresult cuMemFree_v2(CUdeviceptr address) {
   CALL(cuMemFree_v2, NEED_CONTEXT, ",'address':'0x%llx'", address);
   if (address == 0) return done(CUDA_SUCCESS);
@@ -88,7 +96,13 @@ static CUresult put_attribute(void *data, int attribute, const Allocation *found
   switch (attribute) {
     case CONTEXT: *(CUcontext *)data = found ? found->context : NULL; break;
     case MEMORY_TYPE: *(unsigned *)data = found ? 2 : 0; break;  // 2: device
-    case DEVICE_POINTER: *(CUdeviceptr *)data = found ? address : 0; break;
+    case DEVICE_POINTER: {                                       // for kernels of the current context
+      CUcontext current;
+      if (found && (current_context(&current) != CUDA_SUCCESS || !can_access(current, found->context)))
+        return CUDA_ERROR_INVALID_VALUE;
+      *(CUdeviceptr *)data = found ? address : 0;
+      break;
+    }
     case IS_MANAGED: *(unsigned *)data = 0; break;
     case ORDINAL: *(int *)data = found ? context_device(found->context) : -2; break;
     case RANGE_START: *(CUdeviceptr *)data = found ? found->base : 0; break;

@@ -140,7 +140,7 @@ static void check_split(const struct launch *l, const libgemm_gemm_args *a, stru
 static void check_grid(const struct launch *l, const libgemm_gemm_args *a, int64_t tiles) {
   __int128 all = (__int128)tiles * a->batch * (has(l, "splits") ? value(l, "splits") : 1);
   bool exact = l->row->op == OP_GEMM ? !l->row->persistent : (l->row->guard & GUARD_CLUSTER) != 0;
-  if (!KNOWN_MANY_TILES || exact) REQUIRE(all + (exact ? 0 : l->grid) <= INT32_MAX, "more tiles than kernels count");
+  REQUIRE(all + (exact ? 0 : l->grid) <= INT32_MAX, "more tiles than kernels count");
   REQUIRE(exact ? l->grid == all : l->grid <= all, "grid %u for %lld tiles of %lld products", l->grid, (long long)tiles,
           (long long)a->batch);
   if (l->row->op == OP_GEMM) return;
@@ -180,8 +180,8 @@ static void check_owners(const libgemm_gemm_args *a, int gpu) {
   uint64_t element = (uint64_t)width_of(a->d_type) - 1, input = (uint64_t)width_of(a->a_type) - 1;
   uint64_t low = ((uint64_t)a->d | (uint64_t)a->bias | (reads_c(a) ? (uint64_t)a->c : 0)) & element;
   if (reads_ab(a)) low |= ((uint64_t)a->a | (uint64_t)a->b) & input;
-  REQUIRE(KNOWN_ELEMENT_MISALIGNED || low == 0, "an element is misaligned");
-  REQUIRE(KNOWN_D_IS_INPUT || !reads_ab(a) || (a->d != a->a && a->d != a->b), "D is an input");
+  REQUIRE(low == 0, "an element is misaligned");
+  REQUIRE(!reads_ab(a) || (a->d != a->a && a->d != a->b), "D is an input");
 }
 
 void check_dense(const libgemm_gemm_args *a) {
@@ -209,14 +209,13 @@ void check_dense(const libgemm_gemm_args *a) {
 
 // ---- The three calls ----
 
-static void ask_workspace(const void *given, const libgemm_gemm_args *a, bool here, uint64_t *bytes) {
+static void ask_workspace(const void *given, const libgemm_gemm_args *a, uint64_t *bytes) {
   const uint64_t unset = 0xA5A5A5A5A5A5A5A5u;
   struct call_facts facts = now;
   *bytes = unset;
-  now.legal &= here || !KNOWN_OTHER_GPU_PLANNED;
   before_call("libgemm_gemm_workspace");
   bool worked = after_call(libgemm_gemm_workspace(given, bytes));
-  REQUIRE((!worked && KNOWN_BYTES_UNSET) || *bytes != unset, "*bytes is not set");
+  REQUIRE(*bytes != unset, "*bytes is not set");
   REQUIRE(seen.launches == 0);
   if (worked && (a->m == 0 || a->n == 0)) REQUIRE(*bytes == 0, "%llu bytes for nothing", (unsigned long long)*bytes);
   now = facts;
@@ -289,7 +288,7 @@ void try_dense(struct bytes *in, libgemm_gemm_args *last) {
   bool here = owner == (current_gpu() < 0 ? 0 : current_gpu());
   const struct row *row = NULL;
   if (pick(in, 3) == 1) {
-    if (!a.variant) ask_workspace(given, &a, here, &bytes);
+    if (!a.variant) ask_workspace(given, &a, &bytes);
     if (now.legal && here && !now.bogus) check_enough(in, &a, bytes);
     row = ask_row(in, given, here, rarely(in, 8) ? (int32_t)some_limit(in) : 0);
   }

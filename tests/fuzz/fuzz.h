@@ -8,7 +8,6 @@
 
 #include "fakecuda.h"
 #include "internal.h"
-#include "known.h"
 
 // A finding ends the process: with the sentence, what was being called, and libgemm's last words.
 _Noreturn void finding(int line, const char *file, const char *broken, const char *format, ...)

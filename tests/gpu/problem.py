@@ -138,6 +138,16 @@ class Problem:
         dtype = torch.int64 if self.case.wide else torch.int32
         self.ends = torch.tensor(values, dtype=dtype, device=self.device)
 
+    def tell(self, table: list[int]) -> None:
+        """Other ends, which may lie. To the reference they are what the contract makes of them: each is clamped to [the
+        end before it, the size of what is cut]."""
+        lead = [3] if len(self.ends) == len(table) + 1 else []  # not read, since group 0 begins at 0
+        self.ends.copy_(torch.tensor(lead + table, dtype=self.ends.dtype))
+        size = {"m": self.a[0].shape[-2], "n": self.b[0].shape[-1], "k": self.a[0].shape[-1]}[self.case.ragged]
+        self.host_ends = [0]
+        for end in table:
+            self.host_ends.append(min(max(end, self.host_ends[-1]), size))
+
     @functools.cached_property
     def tables(self) -> dict:
         """Device tables of pointers, sizes and leading dimensions, as int64. Made once: graphs hold their addresses."""

@@ -15,11 +15,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
 import torch  # noqa: E402
 
 from bench.driver import driver  # noqa: E402
-from tests.gpu import edge, edge_batch, edge_bits, edge_cuda, edge_errors  # noqa: E402
+from tests.gpu import edge, edge_batch, edge_bits, edge_contexts, edge_cuda, edge_errors, edge_frameworks  # noqa: E402
 from tests.gpu.cases import random_case  # noqa: E402
 from tests.gpu.standin import FAULTS, StandIn  # noqa: E402
 
-CUDA_CHECKS = ("graphs", "chained", "streams", "large_offsets", "other_gpu")
+CUDA_CHECKS = ("graphs", "chained", "streams", "large_offsets", "other_gpu", "stream_memory", "stream_memory_cupy",
+               "unfinished_inputs", "two_frameworks", "contexts")  # fmt: skip
 BY_VARIANT = ("variants", "once", "runs_of_variants", "lying_ends_of_groups")  # can be done in parts
 ON_REQUEST = ("once",)  # others do the same work
 # Graph capture comes first: it must be the first use of the kernels.
@@ -42,8 +43,13 @@ EDGE = (
     edge_batch.rows_in_batches,
     edge_cuda.chained,
     edge_cuda.streams,
+    edge_frameworks.stream_memory,
+    edge_frameworks.stream_memory_cupy,
+    edge_frameworks.unfinished_inputs,
+    edge_frameworks.two_frameworks,
     edge_cuda.threads,
     edge_cuda.other_gpu,
+    edge_contexts.contexts,
     edge_errors.errors,
 )
 

@@ -234,10 +234,11 @@ class StandIn:
         ends = [0] * groups
         if offs is not None:
             ends = (offs.view(torch.int32)[:groups] if self.fault == "int32 ends" else offs).tolist()
-        starts = [0, *ends[:-1]]
-        for start, end in zip(starts, ends, strict=False):
-            start = min(max(start, 0), size)
-            yield start, min(max(end, start), size)
+        start = 0
+        for end in ends:
+            end = min(max(end, start), size)
+            yield start, end
+            start = end
 
     def finish(self, d, end: int, tail: str) -> None:
         """What is past the last end."""

@@ -1,0 +1,62 @@
+"""A library whose bytes changed on the way: no damaged kernel leaves it, none is launched. Speaks of kernels alone."""
+
+import hashlib
+import random
+import shutil
+
+import pytest
+from calls import Call, launches, log
+from elftools.elf.elffile import ELFFile
+from libgemm._library import LIBRARY, ffi, lib, text
+from stand_in import in_stand_in
+
+UNSUPPORTED = 2
+
+
+def kernels_at() -> range:
+    """Where the packed kernels are in the file: in the one large section of constants, between table and manifest."""
+    with LIBRARY.open("rb") as file:
+        section = ELFFile(file).get_section_by_name(".rodata")
+        begin, size = section["sh_offset"], section["sh_size"]
+    return range(begin + size // 10, begin + size // 2)
+
+
+def flipped(folder, number: int, generator: random.Random):
+    """A copy of the library in which one bit of the kernels differs, loaded."""
+    path = folder / f"libgemm-{number}.so"
+    shutil.copy(LIBRARY, path)
+    with path.open("r+b") as file:
+        at = generator.choice(kernels_at())
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1 << generator.randrange(8)]))
+    return ffi.dlopen(str(path))
+
+
+def read(library, index: int, size: int) -> tuple[int, bytes]:
+    buffer = ffi.new("char[]", size)
+    return library.libgemm_variant_cubin(index, buffer, size), bytes(ffi.buffer(buffer))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@in_stand_in()
+def test_a_bit_that_changed_is_noticed_before_the_kernel_is_loaded(seed, tmp_path):
+    library = flipped(tmp_path, seed, random.Random(seed))
+    info = ffi.new("libgemm_variant_info *", {"size": ffi.sizeof("libgemm_variant_info")})
+    damaged = []
+    for index in range(lib.libgemm_variant_count()):
+        assert lib.libgemm_variant_get(index, info) == 0
+        status, cubin = read(library, index, info.cubin_bytes)
+        if status == 0:
+            assert hashlib.sha256(cubin).hexdigest() == text(info.sha256), text(info.name)
+        else:
+            assert status == UNSUPPORTED and "are damaged in this library file" in text(library.libgemm_last_error())
+            damaged.append((text(info.name), text(info.op), info.target, info.trans_a, info.trans_b, info.a_type))
+    assert 0 < len(damaged) <= 16  # those packed together with it
+    for name, op, target, trans_a, trans_b, a_type in damaged:
+        if (op, target, a_type) != ("gemm", 90, 2):
+            continue
+        call = Call(op, variant=name, trans_a=trans_a, trans_b=trans_b, lda=96, ldb=80)
+        assert library.libgemm_gemm(call.args) == UNSUPPORTED
+    assert launches() == [] and log("cuLibraryLoadData") == []

@@ -1,0 +1,54 @@
+"""Dense calls of torch tensors that must be refused, in the same words after calls like them that were legal."""
+
+import pytest
+from calls import at, launches
+from stand_in import in_stand_in
+from test_runtime_again import CALLS, launched, operands, refusal
+from torch_like import Meta, Parameter, Tensor, Wrapper, install, torch
+
+REFUSED = {
+    "a on the CPU": lambda: operands(a=Tensor(at(0), (96, 64), is_cuda=False)),
+    "b on the CPU": lambda: operands(b=Tensor(at(1), (64, 80), is_cuda=False)),
+    "out on the CPU": lambda: operands(out=Tensor(at(3), (96, 80), is_cuda=False)),
+    "c on the CPU": lambda: operands(beta=1.0, c=Tensor(at(2), (96, 80), is_cuda=False)),
+    "bias on the CPU": lambda: operands(bias=Tensor(at(4), (80,), is_cuda=False)),
+    "host memory": lambda: operands(a=Tensor(4096, (96, 64))),
+    "b of another gpu": lambda: operands(b=Tensor(at(1, 1), (64, 80), device=1)),
+    "out of another gpu": lambda: operands(out=Tensor(at(3, 1), (96, 80), device=1)),
+    "shape of b": lambda: operands(b=Tensor(at(1), (80, 64))),
+    "strides of out": lambda: operands(out=Tensor(at(3), (96, 80), strides=(1, 96))),
+    "dtype of b": lambda: operands(b=Tensor(at(1), (64, 80), "bfloat16")),
+    "dtype of c": lambda: operands(beta=1.0, c=Tensor(at(2), (96, 80), "float32")),
+    "no c": lambda: operands(beta=1.0, out=None),
+    "activation": lambda: operands(activation=["silu"]),
+    "precision": lambda: operands(precision="tf32"),
+    "variant": lambda: operands(variant="none"),
+    "out_dtype": lambda: operands(out_dtype="f32"),
+    "stream": lambda: operands(stream="zero"),
+    "no array": lambda: operands(b=[[1.0]]),
+    "b that requires grad": lambda: operands(b=Tensor(at(1), (64, 80), requires_grad=True)),
+    "a weight": lambda: operands(b=Parameter(at(1), (64, 80), requires_grad=True)),
+    "out that requires grad": lambda: operands(out=Tensor(at(3), (96, 80), requires_grad=True)),
+    "negated a": lambda: operands(a=Tensor(at(0), (96, 64), negated=True)),
+    "negated out": lambda: operands(out=Tensor(at(3), (96, 80), negated=True)),
+    "negated bias": lambda: operands(bias=Tensor(at(4), (80,), negated=True)),
+    "wrapped b": lambda: operands(b=Wrapper(at(1), (64, 80))),
+    "b without memory": lambda: operands(b=Tensor(0, (64, 80))),
+    "bias without memory": lambda: operands(bias=Tensor(0, (80,))),
+    "meta b": lambda: operands(b=Meta(0, (64, 80), is_cuda=False)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@in_stand_in()
+def test_a_refusal_is_the_same_after_calls_that_were_legal(name):
+    install()
+    torch.grad = True
+    wanted = refusal(REFUSED[name]())
+    for legal in ("plain", "out as c", "c", "bias", "activation", "no out"):
+        launched(CALLS[legal]())
+        launched(CALLS[legal]())
+    count = len(launches())
+    assert [refusal(REFUSED[name]()) for _ in range(2)] == [wanted] * 2
+    assert len(launches()) == count
+    launched(CALLS["plain"]())

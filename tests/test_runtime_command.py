@@ -1,0 +1,134 @@
+"""python -m libgemm: what it prints, as lines and as JSON, what it refuses, and how it ends."""
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+
+import libgemm
+import pytest
+from built import TARGET, needs
+from libgemm.inspect import manifest
+from stand_in import ROOT, environment, in_stand_in, run
+
+
+def command(*words, driver: bool = False, **settings) -> subprocess.CompletedProcess:
+    return run(sys.executable, "-m", "libgemm", *words, driver=driver, **settings)
+
+
+def test_info_and_variants_tell_what_the_library_has():
+    facts = libgemm.info()
+    done = command("info")
+    assert done.returncode == 0 and f"libgemm {facts['version']}, ABI 1, build {facts['build_id']}" in done.stdout
+    for target, t in facts["targets"].items():
+        assert f"sm_{target}: {t['variants']} variants, NVIDIA driver {t['min_driver']} or newer" in done.stdout
+    names = [v.name for v in libgemm.variants()]
+    assert len(names) == len(set(names)) == facts["variants"]
+    assert [line.split()[0] for line in command("variants").stdout.splitlines()] == names
+    listed = command("variants", "--target", str(TARGET)).stdout.splitlines()
+    assert [line.split()[0] for line in listed] == [v.name for v in libgemm.variants() if v.target == TARGET]
+    done = command("variants", "--target", "12")
+    targets = ", ".join(map(str, facts["targets"]))
+    assert (done.returncode, done.stdout) == (1, "") and f"target = 12: this library has {targets}" in done.stderr
+
+
+def test_the_manifest_command_prints_the_manifest():
+    done = command("manifest")
+    assert done.returncode == 0 and json.loads(done.stdout) == manifest()
+
+
+def test_explain_names_a_variant_and_why():
+    done = command("explain", "4096", "4096", "4096", "--dtype", "f16", "--layout", "nt", "--target", str(TARGET))
+    choice = libgemm.explain(4096, 4096, 4096, "f16", layout="nt", target=TARGET)
+    variant, reason = choice.variant, choice.reason
+    assert (done.returncode, done.stdout) == (0, f"{variant.name}\n{reason}\n")
+    assert (variant.target, variant.a_type, variant.trans_a, variant.trans_b) == (TARGET, "f16", False, True)
+    done = command("explain", "0", "8", "8", "--target", str(TARGET))
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "-") and "empty" in done.stdout
+    choice = libgemm.explain(64, 64, 64, "f16", aligned=False, target=TARGET)
+    unaligned, reason = choice.variant, choice.reason
+    assert not unaligned.align16 and not unaligned.single
+    assert re.fullmatch(r"untuned: [\d.]+ us expected, one of \d+ rows; [\d.]+ us with .*16-byte aligned.*", reason)
+
+
+@needs(90)
+def test_explain_tells_what_copies_make_possible():
+    choice = libgemm.explain(4096, 4096, 4096, "f16", aligned=False, target=90)
+    large, reason = choice.variant, choice.reason
+    assert large.single and ", after A or B is copied to aligned rows in the workspace" in reason
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--target", "75"], "target = 75"),
+        (["--dtype", "int8", "--target", str(TARGET)], "dtype int8"),
+        (["--layout", "xx", "--target", str(TARGET)], "layout = 'xx'"),
+        (["--dtype", "f32", "--target", str(TARGET)], "precision is needed"),
+        (["--activation", "tanh", "--target", str(TARGET)], "activation = 'tanh'"),
+        ([], "LIBGEMM_NO_DRIVER"),
+    ],
+)
+def test_explain_refuses_by_name(words, part):
+    done = command("explain", "8", "8", "8", *words)
+    assert done.returncode == 1 and part in done.stderr and done.stdout == ""
+
+
+def test_explain_without_a_target_asks_the_gpu():
+    done = command("explain", "8", "8", "8", driver=True)
+    assert done.returncode == 0 and f"__sm{TARGET}__" in done.stdout
+
+
+def test_a_word_that_is_no_command_is_refused():
+    assert command("nonsense").returncode == 2 and command().returncode == 2
+
+
+def test_info_says_whether_this_machine_is_served():
+    alone, served = command("info"), command("info", driver=True)
+    assert alone.returncode == served.returncode == 0
+    assert alone.stdout.splitlines()[-1].startswith("here: LIBGEMM_NO_DRIVER: NVIDIA driver library not found")
+    assert served.stdout.splitlines()[-1] == f"here: driver and GPU are served by the kernels for sm_{TARGET}"
+
+
+@in_stand_in(SM=75)
+def test_info_says_which_gpu_is_not_served():
+    from libgemm.__main__ import here
+
+    found = here()
+    assert (found["served"], found["target"]) == (False, None) and "LIBGEMM_UNSUPPORTED_DEVICE" in found["error"]
+
+
+def test_json_has_what_the_lines_have():
+    info = json.loads(command("info", "--json").stdout)
+    facts = libgemm.info()
+    assert info["build_id"] == facts["build_id"] and info["here"]["served"] is False
+    assert {int(target): t for target, t in info["targets"].items()} == facts["targets"]
+    listed = json.loads(command("variants", "--json", "--target", str(TARGET)).stdout)
+    assert listed == [dataclasses.asdict(v) for v in libgemm.variants() if v.target == TARGET]
+    assert json.loads(command("verify", "--json").stdout) == {"variants": facts["variants"], "damaged": []}
+    choice = libgemm.explain(512, 512, 512, target=TARGET)
+    told = json.loads(command("explain", "512", "512", "512", "--target", str(TARGET), "--json").stdout)
+    assert told == {**dataclasses.asdict(choice), "variant": choice.variant.name}
+
+
+def test_the_version_is_the_package_s():
+    assert command("--version").stdout == f"libgemm {libgemm.__version__}\n"
+
+
+def test_a_reader_that_stops_reading_is_no_error_of_ours():
+    words = f"{sys.executable} -m libgemm variants | head -1"
+    done = subprocess.run(words, shell=True, capture_output=True, text=True, cwd=ROOT, env=environment(driver=False))
+    assert done.stdout.split()[0] == libgemm.variants()[0].name and done.stderr == ""
+
+
+def test_the_help_of_explain_has_examples_that_run():
+    text = command("explain", "--help").stdout
+    examples = re.findall(r"^  python -m libgemm (explain .+)$", text, re.M)
+    assert len(examples) == 2
+    for example in examples:
+        done = command(*example.split())
+        assert done.returncode == 0 and " us expected" in done.stdout, done.stderr
+    words = ("dtype", "layout", "precision", "activation", "groups", "ragged", "target")
+    for word in ("M ", "N ", "K ", *(f"--{word}" for word in words)):
+        assert re.search(rf"^  {word}.*\S", text, re.M), word

@@ -1,22 +1,23 @@
-"""Writes the README's section of measurements from the committed reports. Needs no GPU, no package; measures nothing.
+"""Writes the README's figures and its section "Measured" from the committed reports and dist/. Measures nothing.
 
     python bench/readme.py
 
-What stands between the two marks in README.md is this file's; the words around them are people's.
+What stands between marks in README.md is this file's; the words around them are people's. Needs no GPU, no package.
 """
 
 import json
 import math
 import sys
-import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from bench.pictures import PICTURES, RESULTS, picture_path, reports  # noqa: E402
+from bench.opening import drawn_table, figures, library  # noqa: E402
+from bench.pictures import RESULTS, picture_path, reports  # noqa: E402
 from bench.rows import (  # noqa: E402
     BYTES,
+    CUBLAS,
     FLOPS,
     ORDER,
     SHORT_GROUPED_US,
@@ -26,35 +27,22 @@ from bench.rows import (  # noqa: E402
     label,
     parts,
     ratio,
+    read,
     share,
     summarise,
     summary,
 )
+from bench.words import listed, parts_of, table, wrapped  # noqa: E402
 
-BEGIN, END = "<!-- measured: written by bench/readme.py -->\n", "<!-- end of measured -->\n"
-CUBLAS = ("torch.mm", "torch.addmm", "torch.mm in a loop")  # the peers that are cuBLAS underneath
 ANCHORS = ("D33", "D32")  # the squares of 8192 and 4096, which people ask for first
 STAND_INS = {  # what a peer's name has in it -> what to say of that
     "(bf16)": " A peer marked (bf16) multiplies the same numbers in bf16: torch loops on the host in other types.",
     "add_": " One with add_ adds its product, in bf16, to the float32 D afterwards: torch's grouped call adds to no D.",
 }
 ABOUT = {
-    "ratios": "Ratio of the peer's time to libgemm's for each shape and type, by kind of shape",
-    "roofline": "TFLOP/s of libgemm and its peer against flops per byte, below the floor",
+    "ratios": "Time of the peer over time of libgemm for each shape and type, by kind of shape",
+    "roofline": "TFLOP/s of libgemm and its peer against flops per byte, under the roofline",
 }
-
-
-def wrapped(text: str) -> str:
-    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False) + "\n"
-
-
-def listed(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1])] * (len(words) > 1) + words[-1:])
-
-
-def table(head: list[str], lines: list[list[str]]) -> str:
-    rows = ["| " + " | ".join(line) + " |\n" for line in (head, *lines)]
-    return "".join([rows[0], "|---" * len(head) + "|\n", *rows[1:]])
 
 
 def telling(rows: list[dict]) -> list[dict]:
@@ -71,7 +59,7 @@ def shapes_table(rows: list[dict]) -> str:
         [row["id"], kind(row), label(row), f"{row['ours_us']:.1f}", f"{row['peer_us']:.1f}", f"{ratio(row):.2f}",
          f"{share(row):.2f}"] for row in telling(rows)
     ]  # fmt: skip
-    return table(["", "kind", "M x N x K", "libgemm, us", "peer, us", "ratio", "of the floor"], lines)
+    return table(["", "kind", "M x N x K", "libgemm, us", "peer, us", "ratio", "of the roofline"], lines)
 
 
 def summary_line(name: str, rows: list[dict], found: dict) -> list[str]:
@@ -82,17 +70,17 @@ def summary_line(name: str, rows: list[dict], found: dict) -> list[str]:
 def summary_table(rows: list[dict]) -> str:
     named = parts(rows)
     lines = [summary_line(name, named[name], found) for name, found in summarise(rows).items()]
-    return table(["", "shapes", "geometric mean", "worst", "of the floor"], lines)
+    return table(["", "shapes", "geometric mean", "worst", "of the roofline"], lines)
 
 
 def kinds_table(rows: list[dict]) -> str:
     by_kind = {name: [row for row in rows if kind(row) == name] for name in ORDER}
     lines = [summary_line(name, own, summary(own)) for name, own in by_kind.items() if own]
-    return table(["kind", "products", "geometric mean", "worst", "of the floor"], lines)
+    return table(["kind", "products", "geometric mean", "worst", "of the roofline"], lines)
 
 
 def floor_words(rows: list[dict]) -> str:
-    """The floor, with the types that share a rate named together."""
+    """The roofline, with the types that share a rate named together."""
     rates = {}
     for dtype in dict.fromkeys(row["dtype"] for row in rows):
         rates.setdefault(FLOPS[dtype], []).append(dtype)
@@ -141,8 +129,8 @@ def method(path: Path, report: dict, built: str | None) -> str:
     return wrapped(
         f"Speed {origin(path, 'make bench', report, built)} CUDA graphs, inputs rotated past L2, in alternation with "
         f"{words} of torch {report['torch']}. A ratio is the peer's time over libgemm's, so above 1 libgemm is faster; "
-        f"the floor is {floor_words(report['rows'])}; its share, a mean, "
-        f"leaves out shapes whose floor is below {short}.{of_peers}"
+        f"the roofline is {floor_words(report['rows'])}; its share, a mean, "
+        f"leaves out shapes that would take less than {short}, there.{of_peers}"
     )
 
 
@@ -180,14 +168,14 @@ def balance_words(rows: list[dict]) -> str:
     ours, peers = (listed([f"{pair[who]:.2f}" for pair in pairs.values()]) for who in ("ours", "peer"))
     return wrapped(
         f"With half of all rows in one group ({listed([name.split()[0] for name in pairs])}) libgemm has {ours} of the "
-        f"share of the floor that it has with equal groups, the peer {peers}."
+        f"share of the roofline that it has with equal groups, the peer {peers}."
     )
 
 
 def shapes_words(name: str, rows: list[dict]) -> list[str]:
     squares = "Two squares, then " * any(row["id"] in ANCHORS for row in rows)
     words = f"{squares}the best and the worst of each kind of shape; {name}:\n"
-    found = [words[0].upper() + words[1:], shapes_table(rows)]
+    found = [f"<details><summary>{words[0].upper() + words[1:-2]}</summary>\n", shapes_table(rows), "</details>\n"]
     if "groups" not in rows[0]:
         return found
     return [f"{name} by kind:\n".capitalize(), kinds_table(rows), *[balance_words(rows)] * bool(balance(rows)), *found]
@@ -210,39 +198,40 @@ def tutorial_words(path: Path, report: dict, built: str | None) -> list[str]:
 
 def speed(path: Path, report: dict, built: str | None) -> list[str]:
     found = [method(path, report, built), summary_table(report["rows"])]
-    found += regret_words(report)
-    found += [f"![{ABOUT[name]}]({picture_path(path, name).relative_to(ROOT).as_posix()})\n" for name in PICTURES]
+    found += [*drawn_table(report), *regret_words(report)]
+    found += [f"![{ABOUT[name]}]({picture_path(path, name).relative_to(ROOT).as_posix()})\n" for name in ABOUT]
     for name, rows in families(report["rows"]).items():
         found += shapes_words(name, rows)
     found += tutorial_words(path, report, built)
     return found + (host_words(report["host"]) if report.get("host") else [])
 
 
-def section(built: str | None) -> str:
-    """The text between the marks. `built` is the build in dist/, if there is one."""
+def measured(built: str | None) -> str:
+    """The section of that name. `built` is the build in dist/, if there is one."""
     tests = (ROOT / "tests" / "results").glob("gpu_*.json")
     parts = [correctness(path, json.loads(path.read_text()), built) for path in sorted(tests)]
     for path in reports(RESULTS):
-        parts += speed(path, json.loads(path.read_text()), built)
+        parts += speed(path, read(path), built)
     parts.append(wrapped("`make test` says whether these reports speak of the library in `dist/`."))
     return "\n" + "\n".join(parts) + "\n"
 
 
-def parts_of(readme: str) -> tuple[str, str, str]:
-    """What stands before the marks, between them and after them."""
-    before, begin, rest = readme.partition(BEGIN)
-    between, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"README.md lacks its marks: {BEGIN.strip()} and, below it, {END.strip()}")
-    return before + begin, between, end + after
+def sections(dist: Path) -> dict[str, str]:
+    """What can be written, by name; the library's line only where dist/ has what `make build` gives."""
+    manifest = dist / "manifest.json"
+    built = json.loads(manifest.read_text())["build_id"] if manifest.is_file() else None
+    found = {"figures": "".join(figures(read(path)) for path in reports(RESULTS)), "library": library(dist)}
+    return {name: text for name, text in {**found, "measured": measured(built)}.items() if text}
 
 
 def main() -> int:
-    manifest, readme = ROOT / "dist" / "manifest.json", ROOT / "README.md"
-    built = json.loads(manifest.read_text())["build_id"] if manifest.is_file() else None
-    before, _, after = parts_of(readme.read_text())
-    readme.write_text(before + section(built) + after)
-    print(f"wrote {readme}")
+    path = ROOT / "README.md"
+    text = path.read_text()
+    for name, own in sections(ROOT / "dist").items():
+        before, _, after = parts_of(text, name)
+        text = before + own + after
+    path.write_text(text)
+    print(f"wrote {path}")
     return 0
 
 

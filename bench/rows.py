@@ -3,11 +3,19 @@
 import hashlib
 import json
 import math
+from pathlib import Path
 
 FLOPS = {"bf16": 800e12, "f16": 800e12, "f32": 400e12}  # what an H200 gave cuBLAS at best; tf32 has half the rate
 BYTES = 4.3e12  # what it gave a device copy
 WIDTH = {"bf16": 2, "f16": 2, "f32": 4}
-SHORT_US, SHORT_GROUPED_US = 5, 10  # below this a launch is most of the time, and the floor says little
+CUBLAS = ("torch.mm", "torch.addmm", "torch.mm in a loop")  # the peers that are cuBLAS underneath
+SHORT_US, SHORT_GROUPED_US = 5, 10  # below this a launch is most of the time, and the roofline says little
+
+
+def read(path: Path) -> dict:
+    """A report, and under "drawn" what was measured beside it on shapes drawn at random."""
+    report, beside = json.loads(path.read_text()), path.with_suffix(".drawn.json")
+    return {**report, "drawn": json.loads(beside.read_text())} if beside.is_file() else report
 
 
 def out_width(row: dict) -> int:
@@ -53,7 +61,7 @@ def share(row: dict) -> float:
 
 
 def aligned(row: dict) -> bool:
-    """Whether every row of A, B and D can start at a multiple of 16 bytes, which the copy engine asks for."""
+    """Whether every row of A, B and D can start at a multiple of 16 bytes, which TMA asks for."""
     m, n, k, layout = row["m"], row["n"], row["k"], row.get("layout", "NT")
     inner = (k if layout[0] == "N" else m, n if layout[1] == "N" else k)
     return all(size * WIDTH[row["dtype"]] % 16 == 0 for size in inner) and n * out_width(row) % 16 == 0
@@ -173,5 +181,5 @@ def balance(rows: list[dict]) -> dict:
 
 def digest(report: dict) -> str:
     """What a picture of the report carries, so that one of other rows is known without drawing it."""
-    drawn = {key: report[key] for key in ("build_id", "device", "rows")}
+    drawn = {key: report[key] for key in ("build_id", "device", "rows", "drawn") if key in report}
     return hashlib.sha256(json.dumps(drawn, sort_keys=True).encode()).hexdigest()

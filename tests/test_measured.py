@@ -1,60 +1,87 @@
-"""README's section of measurements and the pictures are those of the committed reports. Measures nothing."""
+"""README's figures, its section "Measured" and the pictures are those of the committed reports and of dist/."""
 
-import importlib.util
 import json
-import sys
-from importlib import metadata
+import re
 
 import pytest
 from conftest import ROOT
+from made_report import DRAWN, HOST, A, B, made_report, row
 
-from bench import pictures, readme
-from bench.rows import digest, floor_us, flops, groups, kind, label, summarise, traffic
+from bench import opening, pictures, readme
+from bench.rows import digest, floor_us, flops, groups, kind, label, read, summarise, traffic
+from bench.words import figure, parts_of
+from kernels.spec import DEFAULT_TARGETS
 
 REPORTS = pictures.reports(ROOT / "bench" / "results")
-PINNED = importlib.util.find_spec("matplotlib") and f"matplotlib=={metadata.version('matplotlib')}" == pictures.PIN
-A, B = "a" * 64, "b" * 64
-
-
-def row(op: str = "gemm", dtype: str = "bf16", **more) -> dict:
-    made = {
-        "id": "X1", "m": 4096, "n": 4096, "k": 4096, "layout": "NT", "beta": 0, "out": "same", "op": op, "dtype": dtype,
-        "ours_us": 200.0, "peer": "torch.mm", "peer_us": 220.0, **more,
-    }  # fmt: skip
-    return {**made, "floor_us": floor_us(made)}
-
-
-HOST = {
-    "rows": {
-        "64 x 64 x 64 NN": {
-            "python_us": 3.0, "torch_us": 6.0, "python_ratio": 0.5, "c_us": 2.2, "bare_us": 2.0, "c_ratio": 1.1,
-        },
-        "512 x 512 x 512 NN": {"python_us": 3.5, "torch_us": 7.0, "python_ratio": 0.5},
-    },
-    "pointer_query_us": 0.02,
-    "note": "C was not timed from 512 x 512 x 512 NN on: why",
-}  # fmt: skip
-
-
-def made_report() -> dict:
-    rows = [
-        row(), row(id="X2", n=4095, peer_us=800.0), row(dtype="f32", ours_us=500.0),
-        row("grouped_mm", groups=4, peer="torch._grouped_mm", peer_us=100.0),
-    ]  # fmt: skip
-    regret = {"shapes": 10, "median": 0.0, "p95": 0.125}
-    return {"build_id": A, "device": "Some GPU", "torch": "2", "date": "2026-01-02T03:04:05", "rows": rows,
-            "regret": regret, "regret_grouped": {"shapes": 20, "median": 0.01, "p95": 0.07}, "host": HOST}  # fmt: skip
 
 
 def made_section(built: str | None = A) -> str:
     return "\n".join(readme.speed(ROOT / "bench" / "results" / "Some_GPU.json", made_report(), built))
 
 
+def standing(name: str) -> str:
+    return parts_of((ROOT / "README.md").read_text(), name)[1]
+
+
 def test_the_readme_says_what_the_reports_say():
-    _, between, _ = readme.parts_of((ROOT / "README.md").read_text())
     # whether a report is stale fails nothing: the words about it may be those of any build in dist/
     builds = [json.loads(path.read_text())["build_id"] for path in [*REPORTS, *ROOT.glob("tests/results/gpu_*.json")]]
-    assert between in [readme.section(built) for built in (None, B, *builds)], "run `make report`"
+    assert standing("measured") in [readme.measured(built) for built in (None, B, *builds)], "run `make report`"
+    assert standing("figures") == "".join(opening.figures(read(path)) for path in REPORTS), "run `make report`"
+
+
+def test_the_readme_counts_what_is_in_dist(dist, manifest):
+    found = opening.library(dist)
+    if tuple(map(int, manifest["targets"])) != DEFAULT_TARGETS:
+        assert found is None and "library" not in readme.sections(dist)  # what stands in README stays
+        pytest.skip("dist/ was built with TARGETS: README speaks of what `make build` gives")
+    texts = [standing("library"), found]
+    printed, true = (float(re.search(r"([\d.]+) MB hold", text)[1]) for text in texts)
+    assert printed == pytest.approx(true, abs=0.11), (
+        "run `.venv/bin/python bench/readme.py`"
+    )  # compilers differ a little
+    counts = [" ".join(re.sub(r"[\d.]+ MB hold", "", text).split()) for text in texts]
+    assert counts[0] == counts[1], "run `.venv/bin/python bench/readme.py`"
+
+
+def made_dist(folder, targets, variants: int = 1234) -> str | None:
+    about = {"build_id": A, "targets": {str(target): {} for target in targets}, "variants": [{}] * variants}
+    (folder / "manifest.json").write_text(json.dumps(about))
+    (folder / "lib").mkdir(exist_ok=True)
+    (folder / "lib" / "libgemm.so").write_bytes(bytes(12_340_000))
+    return opening.library(folder)
+
+
+def test_the_library_s_size_and_variants_are_counted(tmp_path):
+    words = made_dist(tmp_path, DEFAULT_TARGETS).replace("\n", " ")
+    assert "**12.3 MB hold it all**: 1,234 variants for sm_80, 86," in words
+    assert "1,235 variants" in made_dist(tmp_path, DEFAULT_TARGETS, 1235)
+    assert made_dist(tmp_path, (90,)) is None and opening.library(tmp_path / "none") is None
+
+
+def test_the_mean_of_the_list_is_told_with_that_off_the_list(tmp_path):
+    words = " ".join(opening.figures({**made_report(), "drawn": DRAWN}).split())
+    assert "Measured on an Some GPU, 2026-01-02, build `aaaaaaaaaaaaaaaa`" in words
+    assert "**Dense bf16: 2.10 times as fast as `torch.mm`** (cuBLAS), geometric mean over the benchmark's 2" in words
+    other = "(of build `bbbbbbbbbbbbbbbb`, 2026-01-03)"
+    assert f"Over 42 shapes drawn at random {other}: 1.075 (NT) and 0.94 (NN)." in words
+    words = " ".join(opening.figures({**made_report(), "drawn": {**DRAWN, "build_id": A}}).split())
+    assert "Over 42 shapes drawn at random: 1.075 (NT) and 0.94 (NN)." in words
+    assert "**Grouped bf16: 0.50 times as fast as `torch._grouped_mm`**," in words
+    assert "On other shapes nothing was measured." in words
+    shown = "\n".join(opening.drawn_table({"drawn": DRAWN}))
+    assert "| gemm bf16 | shapes | `torch.mm`, mean | least | of the roofline | cuBLASLt's best, mean |" in shown
+    assert "| NT | 30 | 1.075 | 0.80 | 0.70 | 0.90 |\n| NN | 12 | 0.94 | 0.70 | 0.60 | 0.85 |" in shown
+    assert "build `bbbbbbbbbbbbbbbb`" in shown and opening.drawn_table(made_report()) == []
+    assert [figure(x) for x in (1, 0.985, 2.104)] == ["1.00", "0.985", "2.104"]
+
+
+def test_what_was_drawn_is_read_from_beside_the_report(tmp_path):
+    path = tmp_path / "GPU.json"
+    path.write_text(json.dumps(made_report()))
+    assert "drawn" not in read(path)
+    (tmp_path / "GPU.drawn.json").write_text(json.dumps(DRAWN))
+    assert read(path)["drawn"] == DRAWN and digest(read(path)) != digest(made_report())
 
 
 def test_regret_is_told_of_what_was_asked():
@@ -65,7 +92,7 @@ def test_regret_is_told_of_what_was_asked():
 
 def test_a_readme_without_its_marks_is_refused():
     with pytest.raises(SystemExit, match="lacks its marks: <!-- measured"):
-        readme.parts_of("# libgemm\n")
+        parts_of("# libgemm\n", "measured")
 
 
 def test_a_report_of_another_build_is_said_to_be_one():
@@ -107,33 +134,7 @@ def test_rows_say_their_work_and_their_kind():
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
-def test_a_committed_report_has_its_pictures(path):
-    report = json.loads(path.read_text())
-    for name in pictures.PICTURES:
-        svg = pictures.picture_path(path, name).read_text()
-        assert f"<dc:description>rows {digest(report)}</dc:description>" in svg, "run `make report`"
-        assert f"{report['device']}, build {report['build_id'][:16]}</text>" in svg
-
-
-@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
 def test_a_committed_report_has_the_floor_and_the_summary_of_its_rows(path):
     report = json.loads(path.read_text())
     assert [r["floor_us"] for r in report["rows"]] == pytest.approx([floor_us(r) for r in report["rows"]])
     assert all(found["geomean"] > 0 for found in summarise(report["rows"]).values())
-
-
-@pytest.mark.skipif(not PINNED, reason=f"draws with {pictures.PIN}, which `make report` installs")
-@pytest.mark.parametrize("name", pictures.PICTURES)
-def test_the_committed_pictures_are_drawn_again_byte_for_byte(name, tmp_path):
-    for path in REPORTS:
-        pictures.draw(json.loads(path.read_text()), name, tmp_path / "again.svg")
-        assert (tmp_path / "again.svg").read_bytes() == pictures.picture_path(path, name).read_bytes()
-    pictures.draw(made_report(), name, tmp_path / "made.svg")
-    assert "grouped_mm bf16" in (tmp_path / "made.svg").read_text()
-
-
-def test_without_matplotlib_it_says_what_to_install(monkeypatch, capsys, tmp_path):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr(sys, "argv", ["pictures.py", "--results", str(tmp_path)])
-    assert pictures.main() == 1
-    assert f"-m pip install {pictures.PIN}" in capsys.readouterr().err

@@ -17,6 +17,8 @@ from libgemm._matrix import matrix, row_major
 from libgemm._tensor import view
 from libgemm.ops import Activation, Precision, need_c, new_args, output, same_type, set_bias, set_matrices
 
+ONE, ZERO = 1.0, 0.0  # as defaults the very same objects each time, so that `is` finds them
+DEFAULTS = (ONE, ZERO, None, None, None, None, False)  # alpha, beta, ... of a key that has None for them
 MOST = 1024  # keys; at one more all are dropped
 FIELDS = ("a", "b", "c", "d", "bias", "workspace", "stream")
 A, B, C, D, BIAS, WORKSPACE, STREAM = (ffi.offsetof("libgemm_gemm_args", name) // 8 for name in FIELDS)
@@ -46,7 +48,7 @@ move_version: Callable[[Iterable[Any]], Any] = tuple
 
 
 def gemm(
-    a: T, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
+    a: T, b: Any, c: Any = None, *, alpha: float = ONE, beta: float = ZERO, bias: Any = None,
     activation: Activation | None = None, precision: Precision | None = None, out: T | None = None,
     out_dtype: Any = None, variant: str | None = None, batch_invariant: bool = False, stream: Any = None,
 ) -> T:  # fmt: skip
@@ -89,12 +91,18 @@ def gemm(
             if c is not None:
                 at_c = c.data_ptr()
                 places |= at_c
+            options = (
+                None
+                if alpha is ONE and beta is ZERO and activation is None and precision is None and out_dtype is None
+                and variant is None and batch_invariant is False
+                else (alpha, beta, activation, precision, out_dtype, variant, batch_invariant)
+            )  # fmt: skip
             key = (
                 a.dtype, a.shape, a.is_contiguous() or a.stride(), b.dtype, b.shape, b.stride(), a.get_device(),
-                places & 15, alpha, beta, activation, precision, out_dtype, variant,
-                out is None or (out.dtype, out.shape, out.is_contiguous() or out.stride()),
+                places & 15, options,
+                out is None or out.dtype, out is None or out.shape, out is None or out.is_contiguous() or out.stride(),
                 bias is None or (bias.dtype, bias.shape, bias.stride(), (at_bias := bias.data_ptr()) == 0),
-                c is None or (c.dtype, c.shape, c.stride()), batch_invariant,
+                c is None or (c.dtype, c.shape, c.stride()),
             )  # fmt: skip
             free = known[key]
             kept = free.pop()
@@ -198,10 +206,11 @@ def learn_torch() -> None:
 
 def keep(key: tuple[Any, ...], args: Any, alive: list[Any], a: Any, out: Any) -> None:
     """Keep a filled struct under its key, unless a part of that may change in place or equals what it is not."""
-    low_bits, alpha, beta, *words = key[7:14]
+    low_bits, options = key[7:9]
+    alpha, beta, *words, batch_invariant = options or DEFAULTS
     numbers = {type(alpha), type(beta)} <= {int, float} and alpha != 0  # a key would not tell 0.0 from -0.0
     torch = sys.modules["torch"]
-    hashed = isinstance(key[-1], int) and all(isinstance(word, (str, torch.dtype, type(None))) for word in words)
+    hashed = isinstance(batch_invariant, int) and all(isinstance(x, (str, torch.dtype, type(None))) for x in words)
     if low_bits or not numbers or not hashed:
         return
     if len(known) >= MOST:

@@ -37,13 +37,25 @@ def device(index: int):
     current.pop()
 
 
-@contextlib.contextmanager
-def external_stream(handle: int, index: int):
-    assert index == current[-1], "CuPy enters streams of the current device alone"
-    before = streams.get(index, 0)
-    streams[index] = handle
-    yield
-    streams[index] = before
+class Stream:
+    def __init__(self, ptr: int, device_id: int):
+        self.ptr, self.device_id = ptr, device_id
+
+    def __enter__(self):
+        assert self.device_id == current[-1], "CuPy enters streams of the current device alone"
+        self.before = streams.get(self.device_id, 0)
+        streams[self.device_id] = self.ptr
+
+    def __exit__(self, *_):
+        streams[self.device_id] = self.before
+
+
+class ExternalStream(Stream):
+    """Warns, from CuPy 14 on."""
+
+    def __init__(self, *words):
+        super().__init__(*words)
+        deprecated.append(self)
 
 
 def empty(shape, dtype: str) -> ndarray:
@@ -55,6 +67,7 @@ def empty(shape, dtype: str) -> ndarray:
 
 
 current = [0]  # devices
+deprecated = []  # streams made so
 streams = {}  # device -> handle of the stream CuPy would call current
 waits = []  # (the stream that waits, the other, launches so far)
 cupy = SimpleNamespace(
@@ -63,8 +76,9 @@ cupy = SimpleNamespace(
     made=[],  # by empty
     cuda=SimpleNamespace(
         Device=device,
-        ExternalStream=external_stream,
-        get_current_stream=lambda index: SimpleNamespace(ptr=streams.get(index, 0)),
+        Stream=Stream,
+        ExternalStream=ExternalStream,
+        get_current_stream=lambda index: Stream(streams.get(index, 0), index),
     ),
 )
 

@@ -4,7 +4,7 @@ import struct
 
 from built import needs
 from calls import Call as LegalCall
-from calls import at, last_launch, launches, manifest, ok, refused, values
+from calls import K, at, last_launch, launches, manifest, ok, refused, values
 from libgemm._library import text
 from libgemm.inspect import variants
 from stand_in import in_stand_in
@@ -53,6 +53,18 @@ def test_every_fast_row_launches_as_many_blocks_as_fit():
         assert launch["grid"] == [min(tiles(v, 1000, 776), MULTIPROCESSORS), 1, 1], v.name
         assert (launch["block"], launch["shared"]) == ([32 * v.warps, 1, 1], v.shared_bytes), v.name
     assert len(launches()) == len(rows)
+
+
+@in_stand_in()
+def test_tiles_are_counted_a_whole_grid_further_than_the_last():
+    """Blocks go on by the grid from tile to tile: near 2^31 the next number would be negative, and never the last."""
+    along_m, along_n = 149_943, 14_322  # their product is 2^31 - 2
+    v = next(v for v in fast_rows() if "_pingpong" in v.name and v.trans_b and not v.trans_a and v.linear)
+    m, n = along_m * v.block_m, along_n * v.block_n
+    call = LegalCall("gemm", variant=v.name, trans_b=1, m=m, n=n, ldb=K, ldd=n)
+    refused(call.run(), "UNSUPPORTED", f"{along_m * along_n} tiles", str(2**31 - 1 - 65535))
+    ok(call.set(m=m - 5 * v.block_m).run())
+    assert last_launch()["grid"][0] == MULTIPROCESSORS
 
 
 @in_stand_in()

@@ -4,7 +4,7 @@ For packed groups there are such variants where there are no faster ones (test_c
 """
 
 import pytest
-from built import TARGET
+from built import TARGET, needs
 from calls import Call, K, M, N, at, launches, ok, refused
 from libgemm._library import text
 from libgemm.inspect import variants
@@ -85,6 +85,7 @@ def test_packed_rows_of_a_transposed_a_are_never_aligned():
     ok(call.run())
 
 
+@needs(90)
 @in_stand_in()
 def test_a_variant_without_activation_is_not_chosen_for_one():
     sizes = {"m": 4096, "n": 4096, "k": 4096, "lda": 4096, "ldb": 4096, "ldd": 4096}

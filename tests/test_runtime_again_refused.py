@@ -6,6 +6,18 @@ from stand_in import in_stand_in
 from test_runtime_again import CALLS, launched, operands, refusal
 from torch_like import Meta, Parameter, Tensor, Wrapper, install, torch
 
+
+def inside_vmap() -> Tensor:
+    """Plain by its type, as torch's own wrappers are."""
+
+    def data_ptr():
+        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
+
+    made = Tensor(at(1), (64, 80))
+    made.data_ptr = data_ptr
+    return made
+
+
 REFUSED = {
     "a on the CPU": lambda: operands(a=Tensor(at(0), (96, 64), is_cuda=False)),
     "b on the CPU": lambda: operands(b=Tensor(at(1), (64, 80), is_cuda=False)),
@@ -33,6 +45,7 @@ REFUSED = {
     "negated out": lambda: operands(out=Tensor(at(3), (96, 80), negated=True)),
     "negated bias": lambda: operands(bias=Tensor(at(4), (80,), negated=True)),
     "wrapped b": lambda: operands(b=Wrapper(at(1), (64, 80))),
+    "b inside torch.func": lambda: operands(b=inside_vmap()),
     "b without memory": lambda: operands(b=Tensor(0, (64, 80))),
     "bias without memory": lambda: operands(bias=Tensor(0, (80,))),
     "meta b": lambda: operands(b=Meta(0, (64, 80), is_cuda=False)),

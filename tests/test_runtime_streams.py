@@ -53,8 +53,11 @@ def test_what_cupy_allocates_for_another_stream_is_of_that_stream_s_memory():
     workspace = cupy.made[-1]
     assert out is cupy.made[0] and out is not workspace
     assert (out.pool, workspace.pool, cupy_like.streams[0]) == (other, other, mine)
+    assert len(cupy_like.deprecated) == 2
     libgemm.gemm(**cupy_arrays())
-    assert [made.pool for made in cupy.made[2:]] == [mine, mine]
+    libgemm.gemm(**cupy_arrays(), stream=cupy.cuda.Stream(other, 0))
+    assert [made.pool for made in cupy.made[2:]] == [mine, mine, other, other]
+    assert len(cupy_like.deprecated) == 2  # CuPy's own streams are used as they are
 
 
 @in_stand_in()
@@ -176,10 +179,9 @@ def lent_tables(deaths: list) -> None:
     libgemm.grouped_gemm_tables(**given, dtype="f16", beta=1.0)
 
 
-@pytest.mark.parametrize("call", [lent_gemm, lent_packed, lent_tables])
+@pytest.mark.parametrize(("call", "count"), [(lent_gemm, 5), (lent_packed, 6), (lent_tables, 12)])
 @in_stand_in()
-def test_memory_that_a_capsule_lends_is_lent_until_the_launch(call):
+def test_memory_that_a_capsule_lends_is_lent_until_the_launch(call, count):
     deaths = []
     call(deaths)
-    assert len(launches()) == 1 and len(deaths) >= 5
-    assert [place for place, launched in deaths if not launched] == []
+    assert [launched for _, launched in deaths] == [1] * count, deaths  # none before it, and none is left over

@@ -111,9 +111,9 @@ static libgemm_status make_plan(const struct problem *key, const struct device *
   if (p.copier) TRY(load_row(p.copier, device));
   int splits = split_count(row, &p);
   int64_t tiles = ceil_div(p.m, row->block_m) * ceil_div(p.n, row->block_n);
-  if (tiles > INT32_MAX || p.count > INT32_MAX / tiles)
+  if (tiles > MOST_TILES || p.count > MOST_TILES / tiles)
     return fail(LIBGEMM_UNSUPPORTED, "%lld tiles in each of %lld products: one launch takes %d in all",
-                (long long)tiles, (long long)p.count, INT32_MAX);
+                (long long)tiles, (long long)p.count, MOST_TILES);
   int64_t blocks = tiles * p.count * splits;
   if (row->persistent) blocks = least(blocks, (int64_t)device->gpu.multiprocessors * resident_blocks(row, device));
   *plan = (struct plan){row, splits, slot_bytes(row, &p), blocks, p.copier};

@@ -243,6 +243,10 @@ const struct row *fastest(const struct problem *problem, int first, int end, uns
  * that row sees. */
 void aligned_first(struct problem *problem, const struct target *target, float us, const struct row **out);
 
+/* Kernels count tiles in 32 bits, and go on by the grid: past the last tile too. No GPU holds a larger grid of blocks
+ * that take many tiles. */
+enum { MOST_TILES = INT32_MAX - 65535 };
+
 /* Tiles of one product. */
 int64_t tile_count(const struct row *row, const struct problem *problem);
 

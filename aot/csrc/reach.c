@@ -113,7 +113,7 @@ static bool engine_counts(const struct operands *o) {
   if (o->reads_c && whole_step(o->batch_stride_c, o->ldc, o->m, o->groups) != d_step) return false;
   /* Kernels count tiles in 32 bits: of 128 groups that may lie, or of all. */
   int64_t tiles = ceil_div(o->m, LEAST_TILE_M) * ceil_div(o->n, LEAST_TILE_N), together = cut_m ? 128 : o->groups;
-  if (tiles > INT32_MAX / together) return false;
+  if (tiles > MOST_TILES / together) return false;
   /* The last step in K would read rows of the next group's B. */
   return !cut_m || o->trans_b || o->groups == 1 || o->k * width(o->a_type) % 128 == 0;
 }

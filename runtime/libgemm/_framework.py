@@ -69,7 +69,7 @@ class LaunchStream:
     """
 
     def __init__(self, stream: Any, like: Any):
-        self.handle = stream_handle(stream, like)
+        self.given, self.handle = stream, stream_handle(stream, like)
         self.waited = {self.handle or LEGACY}
 
     def must_wait(self, producer: int) -> bool:
@@ -100,8 +100,15 @@ class LaunchStream:
                 yield
         else:
             cuda = sys.modules["cupy"].cuda
-            with cuda.Device(like.device.id), cuda.ExternalStream(self.handle, like.device.id):
+            with cuda.Device(like.device.id), self.of_cupy(cuda, like.device.id):
                 yield
+
+    def of_cupy(self, cuda: Any, device: int) -> Any:
+        """CuPy's object for this stream: its own where there is one, since its ExternalStream is deprecated."""
+        for own in (self.given, cuda.get_current_stream(device)):
+            if isinstance(own, (cuda.Stream, cuda.ExternalStream)) and own.ptr == self.handle:
+                return own
+        return cuda.ExternalStream(self.handle, device)
 
     def new(self, make: Callable[[], Any], like: Any) -> Any:
         """What `make` allocates, in memory of this stream."""

@@ -7,9 +7,8 @@ went well is kept under its key, and a call of the same key sets just those. Wha
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from libgemm import ops
 from libgemm._framework import LaunchStream, raw_stream, version_mover, written
@@ -18,6 +17,8 @@ from libgemm._matrix import matrix, row_major
 from libgemm._tensor import view
 from libgemm.ops import Activation, Precision, need_c, new_args, output, same_type, set_bias, set_matrices
 
+ONE, ZERO = 1.0, 0.0  # as defaults the very same objects each time, so that `is` finds them
+DEFAULTS = (ONE, ZERO, None, None, None, None, False)  # alpha, beta, ... of a key that has None for them
 MOST = 1024  # keys; at one more all are dropped
 FIELDS = ("a", "b", "c", "d", "bias", "workspace", "stream")
 A, B, C, D, BIAS, WORKSPACE, STREAM = (ffi.offsetof("libgemm_gemm_args", name) // 8 for name in FIELDS)
@@ -25,18 +26,18 @@ run = lib.libgemm_gemm
 T = TypeVar("T", bound=Any)
 
 
-@dataclass
-class Kept:
-    """A filled struct. One call at a time uses it: the GIL is released while that runs."""
+class Kept(NamedTuple):
+    """A filled struct. One call at a time uses it: the GIL is released while that runs. A tuple, since a call takes it
+    apart at once, which is quicker than by names."""
 
     args: Any
     words: memoryview  # of the struct, as 64-bit numbers: the quickest way to set a pointer
-    alive: list[Any]
     device: int
     may_be_negated: bool  # a bit that no key shows; bfloat16, which no complex type is made of, never has it
     current_stream: Callable[[int], int]
     new_workspace: Callable[[], Any] | None  # None where the call needs none
     new_out: Callable[[], Any]
+    alive: list[Any]
 
 
 known: dict[tuple[Any, ...], list[Kept]] = {}
@@ -47,7 +48,7 @@ move_version: Callable[[Iterable[Any]], Any] = tuple
 
 
 def gemm(
-    a: T, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
+    a: T, b: Any, c: Any = None, *, alpha: float = ONE, beta: float = ZERO, bias: Any = None,
     activation: Activation | None = None, precision: Precision | None = None, out: T | None = None,
     out_dtype: Any = None, variant: str | None = None, batch_invariant: bool = False, stream: Any = None,
 ) -> T:  # fmt: skip
@@ -76,13 +77,12 @@ def gemm(
     Autograd   Nothing is recorded: in grad mode, tensors that require grad are refused. Versions of `out` move.
     """
     key = kept = None
-    grad = grad_mode()
     if (
-        (type(a) in plain and not (grad and a.requires_grad))
-        and (type(b) in plain and b.is_cuda and not (grad and b.requires_grad))
-        and (out is None or (type(out) in plain and out.is_cuda and not (grad and out.requires_grad)))
-        and (bias is None or (type(bias) in plain and bias.is_cuda and not (grad and bias.requires_grad)))
-        and (c is None or (type(c) in plain and c.is_cuda and not (grad and c.requires_grad)))
+        (type(a) in plain and not (a.requires_grad and grad_mode()))
+        and (type(b) in plain and b.is_cuda and not (b.requires_grad and grad_mode()))
+        and (out is None or (type(out) in plain and out.is_cuda and not (out.requires_grad and grad_mode())))
+        and (bias is None or (type(bias) in plain and bias.is_cuda and not (bias.requires_grad and grad_mode())))
+        and (c is None or (type(c) in plain and c.is_cuda and not (c.requires_grad and grad_mode())))
     ):
         try:
             at_a, at_b = a.data_ptr(), b.data_ptr()
@@ -91,12 +91,18 @@ def gemm(
             if c is not None:
                 at_c = c.data_ptr()
                 places |= at_c
+            options = (
+                None
+                if alpha is ONE and beta is ZERO and activation is None and precision is None and out_dtype is None
+                and variant is None and batch_invariant is False
+                else (alpha, beta, activation, precision, out_dtype, variant, batch_invariant)
+            )  # fmt: skip
             key = (
                 a.dtype, a.shape, a.is_contiguous() or a.stride(), b.dtype, b.shape, b.stride(), a.get_device(),
-                places & 15 if at_a and at_b and at_d else -1, alpha, beta, activation, precision, out_dtype, variant,
-                out is None or (out.dtype, out.shape, out.is_contiguous() or out.stride()),
+                places & 15, options,
+                out is None or out.dtype, out is None or out.shape, out is None or out.is_contiguous() or out.stride(),
                 bias is None or (bias.dtype, bias.shape, bias.stride(), (at_bias := bias.data_ptr()) == 0),
-                c is None or (c.dtype, c.shape, c.stride()), batch_invariant,
+                c is None or (c.dtype, c.shape, c.stride()),
             )  # fmt: skip
             free = known[key]
             kept = free.pop()
@@ -104,25 +110,25 @@ def gemm(
             pass
         except RuntimeError:  # a tensor without memory or strides: the general way says so
             key = None
-    if kept is not None and kept.may_be_negated and any(x is not None and x.is_neg() for x in (a, b, c, bias, out)):
+    if kept is not None and kept[3] and any(x is not None and x.is_neg() for x in (a, b, c, bias, out)):
         free.append(kept)
         key = kept = None
     if kept is None:
         return gemm_anew(  # type: ignore[no-any-return]
             a, b, c, alpha, beta, bias, activation, precision, out, out_dtype, variant, batch_invariant, stream, key
         )
+    args, words, device, _, current_stream, new_workspace, new_out, _ = kept
     launch = None
     if stream is None:
-        handle = kept.current_stream(kept.device)
+        handle = current_stream(device)
     else:
         launch = LaunchStream(stream, a)
-        launch.wait_for_torch(sys.modules["torch"], kept.device)
+        launch.wait_for_torch(sys.modules["torch"], device)
         handle = launch.handle & 0xFFFFFFFFFFFFFFFF
     made = out
     if made is None:
-        made = kept.new_out() if launch is None else launch.new_out(kept.new_out, a)
+        made = new_out() if launch is None else launch.new_out(new_out, a)
         at_d = made.data_ptr()
-    words = kept.words
     words[A] = at_a
     words[B] = at_b
     words[D] = at_d
@@ -131,11 +137,15 @@ def gemm(
     if bias is not None:
         words[BIAS] = at_bias
     words[STREAM] = handle
-    if kept.new_workspace:
-        workspace = kept.new_workspace() if launch is None else launch.new(kept.new_workspace, a)
+    if new_workspace:
+        workspace = new_workspace() if launch is None else launch.new(new_workspace, a)
         words[WORKSPACE] = workspace.data_ptr()
-    status = run(kept.args)
+    status = run(args)
     free.append(kept)
+    if status == lib.LIBGEMM_INVALID_ARGUMENT:  # a pointer: only the general way knows why
+        return gemm_anew(  # type: ignore[no-any-return]
+            a, b, c, alpha, beta, bias, activation, precision, out, out_dtype, variant, batch_invariant, stream, None
+        )
     if status:
         check(status)
     if out is not None:
@@ -196,10 +206,11 @@ def learn_torch() -> None:
 
 def keep(key: tuple[Any, ...], args: Any, alive: list[Any], a: Any, out: Any) -> None:
     """Keep a filled struct under its key, unless a part of that may change in place or equals what it is not."""
-    low_bits, alpha, beta, *words = key[7:14]
+    low_bits, options = key[7:9]
+    alpha, beta, *words, batch_invariant = options or DEFAULTS
     numbers = {type(alpha), type(beta)} <= {int, float} and alpha != 0  # a key would not tell 0.0 from -0.0
     torch = sys.modules["torch"]
-    hashed = isinstance(key[-1], int) and all(isinstance(word, (str, torch.dtype, type(None))) for word in words)
+    hashed = isinstance(batch_invariant, int) and all(isinstance(x, (str, torch.dtype, type(None))) for x in words)
     if low_bits or not numbers or not hashed:
         return
     if len(known) >= MOST:
@@ -209,5 +220,5 @@ def keep(key: tuple[Any, ...], args: Any, alive: list[Any], a: Any, out: Any) ->
     places = memoryview(ffi.buffer(args)).cast("Q")
     new_out = partial(new, out.shape, dtype=out.dtype)
     may_be_negated = {a.dtype, out.dtype} != {torch.bfloat16}
-    kept = Kept(args, places, alive, a.get_device(), may_be_negated, raw_stream(torch), workspace, new_out)
+    kept = Kept(args, places, a.get_device(), may_be_negated, raw_stream(torch), workspace, new_out, alive)
     known.setdefault(key, []).append(kept)

@@ -158,7 +158,7 @@ def grouped_gemm_tables(
     for name, table in tables.items():
         if table is None:
             continue
-        item = view(table, name, launch)
+        item = d_view if name == "d" else view(table, name, launch)
         alive.append(item)
         same_type("i64", **{name: item})
         kind = "void **" if name in pointers else "int64_t *"

@@ -34,8 +34,8 @@ float some_float(struct bytes *in);
 
 // ---- The world: GPUs of the stand-in, their memory, and names ----
 
-enum { GPUS = 4, PLACES = 16, PLACE = 1 << 16 };
-// Of the first three GPUs there are kernels: two for sm_90, one for sm_80, none for the last.
+enum { GPUS = 5, PLACES = 16, PLACE = 1 << 16 };
+// Two GPUs of sm_90, one of sm_80, one of sm_86, which sm_80's kernels serve, and one that nothing serves.
 void start_world(void);
 uint64_t place_of(int gpu, int place);
 int owner_of(uint64_t address);      // -1: no GPU's memory

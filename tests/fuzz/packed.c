@@ -130,7 +130,7 @@ static void check_grid(const struct launch *l, const libgemm_grouped_mm_args *a)
   REQUIRE(shares ? splits >= 2 : splits == 1, "splits %lld", (long long)splits);
   REQUIRE(l->cluster == (shares ? splits : 1), "cluster %u", l->cluster);
   REQUIRE(shares ? l->grid == all : l->grid <= all, "grid %u", l->grid);
-  if (l->row->guard & GUARD_EQUAL) REQUIRE(all <= INT32_MAX, "too many tiles");
+  if (l->row->guard & GUARD_EQUAL) REQUIRE(all + (shares ? 0 : l->grid) <= INT32_MAX, "more tiles than kernels count");
 }
 
 static void check_matrices(const struct launch *l, const libgemm_grouped_mm_args *a) {

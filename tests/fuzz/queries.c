@@ -87,13 +87,51 @@ static void ask_words(struct bytes *in) {
   REQUIRE(libgemm_variant_count() == row_count && libgemm_target_count() == target_count);
 }
 
+// Every pointer that must not be NULL.
+static void give_nothing(void) {
+  libgemm_gemm_args dense;
+  libgemm_grouped_mm_args packed;
+  libgemm_grouped_gemm_args pointers;
+  libgemm_choice choice = {.size = sizeof choice};
+  uint64_t bytes = 0;
+  libgemm_gemm_args_init(&dense, sizeof dense);
+  libgemm_grouped_mm_args_init(&packed, sizeof packed);
+  libgemm_grouped_gemm_args_init(&pointers, sizeof pointers);
+  dense.a_type = dense.d_type = packed.a_type = packed.d_type = pointers.a_type = pointers.d_type = LIBGEMM_BF16;
+  before_call("a call without a struct");
+  const libgemm_status statuses[] = {
+      libgemm_gemm(NULL),
+      libgemm_gemm_workspace(NULL, &bytes),
+      libgemm_gemm_workspace(&dense, NULL),
+      libgemm_gemm_explain(NULL, 90, &choice),
+      libgemm_gemm_explain(&dense, 90, NULL),
+      libgemm_grouped_mm(NULL),
+      libgemm_grouped_mm_workspace(NULL, &bytes),
+      libgemm_grouped_mm_workspace(&packed, NULL),
+      libgemm_grouped_mm_explain(NULL, 90, &choice),
+      libgemm_grouped_mm_explain(&packed, 90, NULL),
+      libgemm_grouped_gemm(NULL),
+      libgemm_grouped_gemm_workspace(NULL, &bytes),
+      libgemm_grouped_gemm_workspace(&pointers, NULL),
+      libgemm_grouped_gemm_explain(NULL, 90, &choice),
+      libgemm_grouped_gemm_explain(&pointers, 90, NULL),
+      libgemm_variant_get(0, NULL),
+      libgemm_variant_cubin(0, NULL, 1),
+      libgemm_target_get(0, NULL),
+  };
+  for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+    REQUIRE(now.bogus || statuses[i] == LIBGEMM_INVALID_ARGUMENT, "call %zu took it", i);
+  after_call(LIBGEMM_INVALID_ARGUMENT);
+}
+
 void try_queries(struct bytes *in) {
-  switch (pick(in, 6)) {
+  switch (pick(in, 7)) {
     case 0: ask_variant(in); break;
     case 1: ask_target(in); break;
     case 2: ask_cubin(in); break;
     case 3: load_all(in); break;
     case 4: begin_structs(in); break;
+    case 5: give_nothing(); break;
     default: ask_words(in); break;
   }
 }

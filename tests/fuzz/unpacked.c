@@ -60,11 +60,14 @@ static unsigned char *writable_kernels(void) {
   return (unsigned char *)(uintptr_t)cubin_blob;
 }
 
-static void read_kernel(const struct row *row) {
+// A row's cubin, or NULL where the library says that it is damaged; the caller frees it.
+static unsigned char *read_kernel(const struct row *row) {
   unsigned char *cubin = exactly(row->cubin_bytes);
   libgemm_status status = libgemm_variant_cubin((int32_t)(row - rows), cubin, row->cubin_bytes);
   REQUIRE(status == LIBGEMM_OK || status == LIBGEMM_UNSUPPORTED);
+  if (status == LIBGEMM_OK) return cubin;
   free(cubin);
+  return NULL;
 }
 
 static void try_damage(const uint8_t *data, size_t size) {
@@ -73,12 +76,17 @@ static void try_damage(const uint8_t *data, size_t size) {
   unsigned char before[MOST], *kernels = writable_kernels();
   const struct row *row = &rows[(data[0] | data[1] << 8) % row_count];
   const struct chunk *chunk = &chunks[row->chunk];
+  unsigned char *whole = read_kernel(row);
+  REQUIRE(whole);
   for (size_t at = 2; at + 3 <= size && count < MOST; at += 3, count++) {
     where[count] = chunk->offset + (uint32_t)(data[at] | data[at + 1] << 8) % chunk->packed_bytes;
     before[count] = kernels[where[count]];
     kernels[where[count]] = data[at + 2];
   }
-  read_kernel(row);
+  unsigned char *found = read_kernel(row);
+  REQUIRE(!found || memcmp(found, whole, row->cubin_bytes) == 0);
+  free(found);
+  free(whole);
   while (count--) kernels[where[count]] = before[count];
 }
 

@@ -32,8 +32,8 @@ static void begin_gpu(int gpu) {
 }
 
 void start_world(void) {
-  setenv("FAKECUDA_DEVICES", "4", 1);
-  setenv("FAKECUDA_SM", "90,90,80,75", 1);
+  setenv("FAKECUDA_DEVICES", "5", 1);
+  setenv("FAKECUDA_SM", "90,90,80,86,75", 1);
   unsetenv("FAKECUDA_LOG");
   REQUIRE(cuInit(0) == 0);
   for (int gpu = 0; gpu < GPUS; gpu++) begin_gpu(gpu);
@@ -86,9 +86,9 @@ libgemm_stream some_stream(struct bytes *in, int gpu, bool *bogus) {
 }
 
 void make_current(struct bytes *in) {
-  unsigned which = pick(in, 8);
+  unsigned which = pick(in, 9);
   cuCtxSetCurrent(NULL);
-  if (which != 7) REQUIRE(cuCtxSetCurrent(contexts[which < 4 ? 0 : which - 3]) == 0);
+  if (which != 8) REQUIRE(cuCtxSetCurrent(contexts[which < 4 ? 0 : which - 3]) == 0);
 }
 
 int current_gpu(void) {

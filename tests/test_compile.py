@@ -24,6 +24,7 @@ from kernels.spec import Config
 from kernels.variants import variants
 
 ROOT = Path(__file__).resolve().parent.parent
+PTX = ".version 8.8\n.target sm_90a\n"
 
 
 def row(op="gemm", layout="nt", guard=("align16",), target=90, a="bf16"):
@@ -123,20 +124,20 @@ def test_more_shared_memory_than_the_target_has_is_refused():
 def test_a_kernel_that_needs_scratch_memory_is_refused(artifact, field):
     metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm", field: 128}
     with pytest.raises(CompileError, match=f"needs {field} = 128"):
-        aot_compile.make_artifact(small(row()), metadata, artifact.cubin, "")
+        aot_compile.make_artifact(small(row()), metadata, artifact.cubin, PTX)
 
 
 def test_scratch_memory_is_as_aligned_as_the_caller_gives_it(artifact):
     asking = dataclasses.replace(small(row()), guard=("align16", "linear", "scratch"))
     metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm", "global_scratch_size": 256}
-    assert aot_compile.make_artifact(asking, metadata, artifact.cubin, "").scratch_bytes == 256
+    assert aot_compile.make_artifact(asking, metadata, artifact.cubin, PTX).scratch_bytes == 256
     for more, words in (
         ({"global_scratch_align": 256}, "aligned to 256 bytes, has 128"),
         ({"global_scratch_size": 200}, "global_scratch_size = 200, no multiple of 128"),
         ({"global_scratch_size": 0}, "global_scratch_size = 0, its guard says more"),
     ):
         with pytest.raises(CompileError, match=words):
-            aot_compile.make_artifact(asking, metadata | more, artifact.cubin, "")
+            aot_compile.make_artifact(asking, metadata | more, artifact.cubin, PTX)
     given = re.search(r"SCRATCH_ALIGN = (\d+)", (ROOT / "aot" / "csrc" / "internal.h").read_text())
     assert int(given[1]) == aot_compile.SCRATCH_ALIGN
 
@@ -144,13 +145,13 @@ def test_scratch_memory_is_as_aligned_as_the_caller_gives_it(artifact):
 def test_metadata_and_cubin_must_agree(artifact):
     metadata = {"num_warps": 8, "num_ctas": 1, "shared": 0, "name": "other"}
     with pytest.raises(CompileError, match="cubin holds gemm, metadata says other; cubin requires 128 threads"):
-        aot_compile.make_artifact(small(row()), metadata, artifact.cubin, "")
+        aot_compile.make_artifact(small(row()), metadata, artifact.cubin, PTX)
 
 
 def test_a_kernel_that_waits_for_its_predecessor_says_so_in_its_ptx(artifact):
     metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm"}
     for ptx, overlaps in (("griddepcontrol.wait;", True), ("griddepcontrol.launch_dependents;", False)):
-        assert aot_compile.make_artifact(small(row()), metadata, artifact.cubin, ptx).overlaps is overlaps
+        assert aot_compile.make_artifact(small(row()), metadata, artifact.cubin, PTX + ptx).overlaps is overlaps
     assert not artifact.overlaps
     helper = next(v for v in variants((90,)) if v.problem.op == "align")
     assert compile_variant(helper).overlaps
@@ -210,3 +211,9 @@ def test_an_artifact_survives_its_record(artifact):
 
 def test_kernels_clamp_to_the_header_s_largest_size():
     assert int(header_constant("LIBGEMM_MAX_SIZE")) == grouped_gemm.MAX_SIZE.value
+
+
+def test_ptx_for_another_architecture_is_refused(artifact):
+    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm"}
+    with pytest.raises(CompileError, match="PTX is for sm_90, sm_90a was asked for"):
+        aot_compile.make_artifact(small(row()), metadata, artifact.cubin, ".target sm_90\n")

@@ -50,7 +50,7 @@ CHANGES = {
     "Python's version": lambda patch, root: patch.setattr(sys, "version", "3.99"),
     "a package's version": other_package,
     "a source file": edited,
-    "a new file": lambda patch, root: (root / "runtime" / "libgemm" / "py.typed").write_text(""),
+    "a new file": lambda patch, root: (root / "runtime" / "libgemm" / "new.py").write_text(""),
 }
 
 

@@ -126,7 +126,7 @@ def test_what_else_a_row_asks():
         one = {"m": 64, "n": 64, "k": 4096, "groups": 2}
         ok(packed(v, NOTHING, **one, activation=2, bias=at(4), batch_stride_bias=5).run())
         assert values(last_launch())["batch_stride_bias"] == 5
-        for change in ({"a": at(0) + 2}, {"d": at(3) + 2}, {"ldd": 66, "batch_stride_d": 66 * 64}, {"alpha": 0.0}):
+        for change in ({"a": at(0) + 4}, {"d": at(3) + 4}, {"ldd": 66, "batch_stride_d": 66 * 64}, {"alpha": 0.0}):
             made = packed(v, NOTHING, **one, **change)
             refused(made.run(), "UNSUPPORTED", v.name, "16-byte aligned")
         apart = packed(v, NOTHING, **one).set(batch_stride_d=64 * 64 + 8)

@@ -176,7 +176,8 @@ def test_tiles_must_be_countable():
     for n, guard in ((4095 * 64, "rows"), (4095 * 64 + 8, "")):  # 128 groups of all rows, in tiles of 32 x 64
         assert kind(call(ROWS, m=4096 * 32, n=n, batch_stride_b=0, **far)) == guard
     strides = {"batch_stride_a": 2**31, "batch_stride_b": 0, "batch_stride_d": 2**31}
-    for n, guard in ((2**15 * 64, "equal"), (2**15 * 64 + 8, "")):
+    for tiles, guard in ((2**15 - 1, "equal"), (2**15, "")):  # of each group, and a grid of blocks below 2^31 in all
+        n = tiles * 64
         assert kind(call(NOTHING, "nn", m=1, n=n, groups=65535, **far, **strides)) == guard
 
 

@@ -25,12 +25,16 @@ static libgemm_status unpack_chunk(const struct row *row, unsigned char **out) {
 
 static struct sums sums_of(const unsigned char *bytes, size_t count) {
   struct sums sums = {0, 0};
-  for (size_t at = 0; at < count; at += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    memcpy(&word, bytes + at, count - at < sizeof word ? count - at : sizeof word);
+  uint64_t word;
+  for (; count >= sizeof word; bytes += sizeof word, count -= sizeof word) {
+    memcpy(&word, bytes, sizeof word);
     sums.first += word;
     sums.second += sums.first;
   }
+  word = 0; /* the last bytes, if there are any */
+  memcpy(&word, bytes, count);
+  sums.first += word;
+  sums.second += count ? sums.first : 0;
   return sums;
 }
 

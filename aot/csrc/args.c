@@ -31,7 +31,7 @@ libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char
 }
 
 libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64_t bytes) {
-  if (pointer % bytes == 0) return LIBGEMM_OK;
+  if ((pointer & (bytes - 1)) == 0) return LIBGEMM_OK;
   return fail(LIBGEMM_INVALID_ARGUMENT, "%s = 0x%llx: a multiple of %llu, the size of its elements, is needed", name,
               (unsigned long long)pointer, (unsigned long long)bytes);
 }

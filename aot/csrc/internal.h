@@ -285,7 +285,7 @@ libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t 
 /* INVALID_ARGUMENT unless ld covers a stored row; `what` names the size it must cover. */
 libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char *what);
 
-/* INVALID_ARGUMENT unless the pointer is a multiple of `bytes`. */
+/* INVALID_ARGUMENT unless the pointer is a multiple of `bytes`, a power of two. */
 libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64_t bytes);
 
 /* What C and D must be beside large enough: in one place only with equal strides, `count` matrices D that share no

@@ -59,26 +59,23 @@ static libgemm_status check_apart(const char *name, const void *operand, const v
               name, d, name);
 }
 
+static libgemm_status check_operand(const char *name, const void *pointer, int32_t type, const struct operands *o,
+                                    const struct device *device) {
+  TRY(check_alignment(name, (CUdeviceptr)pointer, (uint64_t)width(type)));
+  if (pointer == o->d) return LIBGEMM_OK; /* whose owner runs the call */
+  return check_pointer(name, (CUdeviceptr)pointer, device);
+}
+
 libgemm_status check_operands(const struct operands *o, const void *bias, const struct device *device) {
-  const struct {
-    const char *name;
-    const void *pointer;
-    bool used;
-    int32_t type;
-  } all[] = {{"a", o->a, o->reads_ab, o->a_type},
-             {"b", o->b, o->reads_ab, o->a_type},
-             {"c", o->c, o->reads_c, o->d_type},
-             {"d", o->d, true, o->d_type},
-             {"bias", bias, bias != NULL, o->d_type}};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    if (!all[i].used) continue;
-    TRY(check_alignment(all[i].name, (CUdeviceptr)all[i].pointer, (uint64_t)width(all[i].type)));
-    if (all[i].pointer != o->d) /* whose owner runs the call */
-      TRY(check_pointer(all[i].name, (CUdeviceptr)all[i].pointer, device));
+  if (o->reads_ab) {
+    TRY(check_operand("a", o->a, o->a_type, o, device));
+    TRY(check_operand("b", o->b, o->a_type, o, device));
+    TRY(check_apart("a", o->a, o->d));
+    TRY(check_apart("b", o->b, o->d));
   }
-  if (!o->reads_ab) return LIBGEMM_OK;
-  TRY(check_apart("a", o->a, o->d));
-  return check_apart("b", o->b, o->d);
+  if (o->reads_c) TRY(check_operand("c", o->c, o->d_type, o, device));
+  TRY(check_operand("d", o->d, o->d_type, o, device));
+  return bias ? check_operand("bias", bias, o->d_type, o, device) : LIBGEMM_OK;
 }
 
 bool reaches_a(const struct operands *o) { return is_addressable(o->a, o->lda, width(o->a_type)); }

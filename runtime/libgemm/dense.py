@@ -77,12 +77,13 @@ def gemm(
     Autograd   Nothing is recorded: in grad mode, tensors that require grad are refused. Versions of `out` move.
     """
     key = kept = None
+    grad = grad_mode()
     if (
-        (type(a) in plain and not (a.requires_grad and grad_mode()))
-        and (type(b) in plain and b.is_cuda and not (b.requires_grad and grad_mode()))
-        and (out is None or (type(out) in plain and out.is_cuda and not (out.requires_grad and grad_mode())))
-        and (bias is None or (type(bias) in plain and bias.is_cuda and not (bias.requires_grad and grad_mode())))
-        and (c is None or (type(c) in plain and c.is_cuda and not (c.requires_grad and grad_mode())))
+        (type(a) in plain and not (grad and a.requires_grad))
+        and (type(b) in plain and b.is_cuda and not (grad and b.requires_grad))
+        and (out is None or (type(out) in plain and out.is_cuda and not (grad and out.requires_grad)))
+        and (bias is None or (type(bias) in plain and bias.is_cuda and not (grad and bias.requires_grad)))
+        and (c is None or (type(c) in plain and c.is_cuda and not (grad and c.requires_grad)))
     ):
         try:
             at_a, at_b = a.data_ptr(), b.data_ptr()

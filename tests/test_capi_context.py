@@ -3,6 +3,7 @@
 import ctypes
 
 import pytest
+from built import TARGET, needs
 from calls import Call, allocate, at, context, current, current_context, driver, launches, log, ok, refused
 from libgemm._library import ffi, lib
 from stand_in import in_stand_in
@@ -20,7 +21,7 @@ def test_a_process_of_the_second_gpu_makes_no_context_on_the_first(op):
     """Each takes hundreds of megabytes there, of every rank of a job."""
     call = Call(op, gpu=1)
     call.workspace()
-    ok(call.explain(90)[0])
+    ok(call.explain(TARGET)[0])
     ok(call.run())
     assert is_active(1) and not is_active(0)
 
@@ -32,6 +33,7 @@ def test_to_explain_for_the_current_gpu_makes_no_context():
     assert all(record["retained"] == 1 for record in log("cuDevicePrimaryCtxRetain"))
 
 
+@needs(80, 90)
 @in_stand_in(SM="90,80")
 def test_the_workspace_is_that_of_the_gpu_that_owns_d():
     """Only Hopper's rows split K through a workspace here."""

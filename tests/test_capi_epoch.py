@@ -1,5 +1,6 @@
 """Where the launch epochs of split K begin: somewhere else in each process, since memory outlives them."""
 
+from built import needs
 from stand_in import python
 
 FIRST_EPOCH = """
@@ -12,6 +13,7 @@ print(values(last_launch())["nonce"])
 """
 
 
+@needs(90)  # whose rows split K through a workspace
 def test_the_first_launch_of_a_process_has_a_random_epoch():
     """A workspace may still hold what a process before wrote: its first epochs must not be those of this one."""
     first = [int(python(FIRST_EPOCH)) for _ in range(3)]

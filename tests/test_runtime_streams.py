@@ -5,6 +5,7 @@ import libgemm
 import pytest
 import torch_like
 from arrays import InterfaceArray, LentArray, VersionedArray
+from built import needs
 from calls import at, current, fail, launches, log, new_stream, values, write
 from stand_in import in_stand_in
 from torch_like import Tensor, torch, waits
@@ -20,6 +21,7 @@ def cupy_arrays(**changes) -> dict:
     return {"a": cupy_like.ndarray(at(0), (M, K)), "b": cupy_like.ndarray(at(1), (K, N)), **changes}
 
 
+@needs(90)  # whose rows have a workspace
 @pytest.mark.parametrize("times", [1, 3])  # anew, and again
 @in_stand_in()
 def test_what_torch_allocates_for_another_stream_is_of_that_stream_s_memory(times):
@@ -44,6 +46,7 @@ def test_what_torch_allocates_for_its_own_stream_needs_no_mark():
         assert (out.pool, out.recorded, torch.made[-1].pool, waits) == (mine, [], mine, [])
 
 
+@needs(90)  # whose rows have a workspace
 @in_stand_in()
 def test_what_cupy_allocates_for_another_stream_is_of_that_stream_s_memory():
     cupy = cupy_like.install()

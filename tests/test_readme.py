@@ -82,8 +82,9 @@ def test_the_package_s_commands_run_without_a_gpu(installed, line):
 def test_the_c_example_and_its_command_are_those_that_are_tested():
     (line,) = [line for line in SHELL if line.startswith("cc ")]
     assert line.removesuffix(" && ./gemm") in commands("gemm.c")
-    for language, name in (("c", "gemm.c"), ("cmake", "CMakeLists.txt")):
-        (block,) = blocks(language)
+    core, whole = blocks("c")
+    assert whole.strip() == (ROOT / "examples" / "gemm.c").read_text().strip()
+    for block, name in ((core, "gemm.c"), (*blocks("cmake"), "CMakeLists.txt")):
         lines = iter((ROOT / "examples" / name).read_text().splitlines())
         left_out = [line for line in block.splitlines() if line not in lines]  # in that order: `lines` goes on
         assert not left_out

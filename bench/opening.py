@@ -24,9 +24,14 @@ def drawn_words(report: dict, name: str) -> str:
     count = sum(one["shapes"] for one in family["kinds"])
     means = [f"{figure(one['mean'])} ({one['kind']})" for one in family["kinds"]]
     drawn, other = report["drawn"], ""
-    if drawn["build_id"] != report["build_id"]:
-        other = f" (of build `{drawn['build_id'][:16]}`, {drawn['date']})"
+    if is_stale(report):
+        other = f" (**stale**: of build `{drawn['build_id'][:16]}`, {drawn['date']}, and not measured on this one)"
     return f"Over {count} shapes drawn at random{other}: {listed(means)}."
+
+
+def is_stale(report: dict) -> bool:
+    """Whether the drawn shapes were measured on another build than the report's."""
+    return report["drawn"]["build_id"] != report["build_id"]
 
 
 def figures(report: dict) -> str:
@@ -54,6 +59,12 @@ def drawn_table(report: dict) -> list[str]:
         f"Shapes drawn at random, none of them tuned for: {drawn['device']}, {drawn['date']}, build "
         f"`{drawn['build_id'][:16]}`. Ratios and shares as above; cuBLASLt's best is the fastest of all its candidates."
     )
+    if is_stale(report):
+        words += (
+            f" These figures are **stale**: build `{report['build_id'][:16]}`, of the tables above, has not been "
+            "measured on drawn shapes."
+        )
+    words += " They were measured by hand beside that build: no command here makes them yet."
     found = [wrapped(words)]
     for family in drawn["families"]:
         name, kinds = f"{family['op']} {family['dtype']}", family["kinds"]

@@ -103,7 +103,8 @@ def summary(figure, report: dict) -> None:
             axes.plot(one["mean"], y - 0.9, color=colour, **DRAWN)
     axes.set_xlabel(RIGHT)
     more = [("mean and range of the benchmark", {"color": "black", "marker": "o"})]
-    more += [("mean of shapes drawn at random, by kind", {"color": "black", **DRAWN})] * bool(drawn)
+    stale = " (stale: another build)" * bool(drawn and report["drawn"]["build_id"] != report["build_id"])
+    more += [(f"mean of shapes drawn at random, by kind{stale}", {"color": "black", **DRAWN})] * bool(drawn)
     legend(figure, rows, more)
     title(figure, report, "libgemm beside its peers")
 

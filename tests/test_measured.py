@@ -63,7 +63,7 @@ def test_the_mean_of_the_list_is_told_with_that_off_the_list(tmp_path):
     words = " ".join(opening.figures({**made_report(), "drawn": DRAWN}).split())
     assert "Measured on an Some GPU, 2026-01-02, build `aaaaaaaaaaaaaaaa`" in words
     assert "**Dense bf16: 2.10 times as fast as `torch.mm`** (cuBLAS), geometric mean over the benchmark's 2" in words
-    other = "(of build `bbbbbbbbbbbbbbbb`, 2026-01-03)"
+    other = "(**stale**: of build `bbbbbbbbbbbbbbbb`, 2026-01-03, and not measured on this one)"
     assert f"Over 42 shapes drawn at random {other}: 1.075 (NT) and 0.94 (NN)." in words
     words = " ".join(opening.figures({**made_report(), "drawn": {**DRAWN, "build_id": A}}).split())
     assert "Over 42 shapes drawn at random: 1.075 (NT) and 0.94 (NN)." in words

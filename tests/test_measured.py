@@ -69,7 +69,12 @@ def test_the_mean_of_the_list_is_told_with_that_off_the_list(tmp_path):
     assert "Over 42 shapes drawn at random: 1.075 (NT) and 0.94 (NN)." in words
     assert "**Grouped bf16: 0.50 times as fast as `torch._grouped_mm`**," in words
     assert "On other shapes nothing was measured." in words
-    shown = "\n".join(opening.drawn_table({"drawn": DRAWN}))
+    shown = "\n".join(opening.drawn_table({**made_report(), "drawn": DRAWN}))
+    assert f"stale**: build `{A[:16]}`" in " ".join(shown.split()) and "no command here makes them" in " ".join(
+        shown.split()
+    )
+    current = "\n".join(opening.drawn_table({**made_report(), "drawn": {**DRAWN, "build_id": A}}))
+    assert "stale" not in current
     assert "| gemm bf16 | shapes | `torch.mm`, mean | least | of the roofline | cuBLASLt's best, mean |" in shown
     assert "| NT | 30 | 1.075 | 0.80 | 0.70 | 0.90 |\n| NN | 12 | 0.94 | 0.70 | 0.60 | 0.85 |" in shown
     assert "build `bbbbbbbbbbbbbbbb`" in shown and opening.drawn_table(made_report()) == []

@@ -5,6 +5,7 @@ went well is kept under its key, and a call of the same key sets just those. Wha
 `gemm_anew`: so does all that must be refused, since only that way has the sentences.
 """
 
+import ctypes
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -31,10 +32,8 @@ class Kept(NamedTuple):
     apart at once, which is quicker than by names."""
 
     args: Any
-    words: memoryview  # of the struct, as 64-bit numbers: the quickest way to set a pointer
-    device: int
+    words: Any  # the struct as a ctypes array of 64-bit numbers: the quickest way to set a pointer
     may_be_negated: bool  # a bit that no key shows; bfloat16, which no complex type is made of, never has it
-    current_stream: Callable[[int], int]
     new_workspace: Callable[[], Any] | None  # None where the call needs none
     new_out: Callable[[], Any]
     alive: list[Any]
@@ -42,8 +41,10 @@ class Kept(NamedTuple):
 
 known: dict[tuple[Any, ...], list[Kept]] = {}
 # Of torch, once it is imported and a call was made: its tensors' types that hide nothing, and functions of it.
-plain: frozenset[type] = frozenset()
+Tensor: Any = None
+Parameter: Any = None
 grad_mode: Callable[[], bool] = bool
+current_stream: Callable[[int], int] = int
 move_version: Callable[[Iterable[Any]], Any] = tuple
 
 
@@ -77,16 +78,22 @@ def gemm(
     Autograd   Nothing is recorded: in grad mode, tensors that require grad are refused. Versions of `out` move.
     """
     key = kept = None
-    grad = grad_mode()
     if (
-        (type(a) in plain and not (grad and a.requires_grad))
-        and (type(b) in plain and b.is_cuda and not (grad and b.requires_grad))
-        and (out is None or (type(out) in plain and out.is_cuda and not (grad and out.requires_grad)))
-        and (bias is None or (type(bias) in plain and bias.is_cuda and not (grad and bias.requires_grad)))
-        and (c is None or (type(c) in plain and c.is_cuda and not (grad and c.requires_grad)))
-    ):
+        ((kind := type(a)) is Tensor or kind is Parameter)
+        and (((kind := type(b)) is Tensor or kind is Parameter) and b.is_cuda)
+        and (out is None or (((kind := type(out)) is Tensor or kind is Parameter) and out.is_cuda))
+        and (bias is None or (((kind := type(bias)) is Tensor or kind is Parameter) and bias.is_cuda))
+        and (c is None or (((kind := type(c)) is Tensor or kind is Parameter) and c.is_cuda))
+        and not (
+            (
+                a.requires_grad or b.requires_grad or (out is not None and out.requires_grad)
+                or (bias is not None and bias.requires_grad) or (c is not None and c.requires_grad)
+            )
+            and grad_mode()
+        )
+    ):  # fmt: skip
         try:
-            at_a, at_b = a.data_ptr(), b.data_ptr()
+            at_a, at_b, device = a.data_ptr(), b.data_ptr(), a.get_device()
             at_d = at_a if out is None else out.data_ptr()
             places = at_a | at_b | at_d
             if c is not None:
@@ -99,11 +106,13 @@ def gemm(
                 else (alpha, beta, activation, precision, out_dtype, variant, batch_invariant)
             )  # fmt: skip
             key = (
-                a.dtype, a.shape, a.is_contiguous() or a.stride(), b.dtype, b.shape, b.stride(), a.get_device(),
+                a.dtype, a.shape, a.is_contiguous() or a.stride(), b.dtype, b.shape, b.stride(), device,
                 places & 15, options,
                 out is None or out.dtype, out is None or out.shape, out is None or out.is_contiguous() or out.stride(),
-                bias is None or (bias.dtype, bias.shape, bias.stride(), (at_bias := bias.data_ptr()) == 0),
-                c is None or (c.dtype, c.shape, c.stride()),
+                None if c is None and bias is None else (
+                    c is None or (c.dtype, c.shape, c.stride()),
+                    bias is None or (bias.dtype, bias.shape, bias.stride(), (at_bias := bias.data_ptr()) == 0),
+                ),
             )  # fmt: skip
             free = known[key]
             kept = free.pop()
@@ -111,21 +120,24 @@ def gemm(
             pass
         except RuntimeError:  # a tensor without memory or strides: the general way says so
             key = None
-    if kept is not None and kept[3] and any(x is not None and x.is_neg() for x in (a, b, c, bias, out)):
+    if kept is not None and kept[2] and (
+        a.is_neg() or b.is_neg() or (out is not None and out.is_neg())
+        or (bias is not None and bias.is_neg()) or (c is not None and c.is_neg())
+    ):  # fmt: skip
         free.append(kept)
         key = kept = None
     if kept is None:
         return gemm_anew(  # type: ignore[no-any-return]
             a, b, c, alpha, beta, bias, activation, precision, out, out_dtype, variant, batch_invariant, stream, key
         )
-    args, words, device, _, current_stream, new_workspace, new_out, _ = kept
+    args, words, _, new_workspace, new_out, _ = kept
     launch = None
     if stream is None:
         handle = current_stream(device)
     else:
         launch = LaunchStream(stream, a)
         launch.wait_for_torch(sys.modules["torch"], device)
-        handle = launch.handle & 0xFFFFFFFFFFFFFFFF
+        handle = launch.handle
     made = out
     if made is None:
         made = new_out() if launch is None else launch.new_out(new_out, a)
@@ -143,11 +155,12 @@ def gemm(
         words[WORKSPACE] = workspace.data_ptr()
     status = run(args)
     free.append(kept)
-    if status == lib.LIBGEMM_INVALID_ARGUMENT:  # a pointer: only the general way knows why
-        return gemm_anew(  # type: ignore[no-any-return]
-            a, b, c, alpha, beta, bias, activation, precision, out, out_dtype, variant, batch_invariant, stream, None
-        )
     if status:
+        if status == lib.LIBGEMM_INVALID_ARGUMENT:  # a pointer: only the general way knows why
+            return gemm_anew(  # type: ignore[no-any-return]
+                a, b, c, alpha, beta, bias, activation, precision, out, out_dtype, variant, batch_invariant, stream,
+                None,
+            )  # fmt: skip
         check(status)
     if out is not None:
         move_version((out,))
@@ -198,28 +211,28 @@ def gemm_anew(
 
 def learn_torch() -> None:
     """What the quick way asks of torch, once somebody has imported it."""
-    global plain, grad_mode, move_version
+    global Tensor, Parameter, grad_mode, current_stream, move_version
     torch = sys.modules.get("torch")
-    if torch is not None and not plain:
-        move_version, grad_mode = version_mover(torch), torch.is_grad_enabled
-        plain = frozenset((torch.Tensor, torch.nn.Parameter))
+    if torch is not None and Tensor is None:
+        move_version, grad_mode, current_stream = version_mover(torch), torch.is_grad_enabled, raw_stream(torch)
+        Tensor, Parameter = torch.Tensor, torch.nn.Parameter
 
 
 def keep(key: tuple[Any, ...], args: Any, alive: list[Any], a: Any, out: Any) -> None:
     """Keep a filled struct under its key, unless a part of that may change in place or equals what it is not."""
     low_bits, options = key[7:9]
-    alpha, beta, *words, batch_invariant = options or DEFAULTS
+    alpha, beta, *named, batch_invariant = options or DEFAULTS
     numbers = {type(alpha), type(beta)} <= {int, float} and alpha != 0  # a key would not tell 0.0 from -0.0
     torch = sys.modules["torch"]
-    hashed = isinstance(batch_invariant, int) and all(isinstance(x, (str, torch.dtype, type(None))) for x in words)
+    hashed = isinstance(batch_invariant, int) and all(isinstance(x, (str, torch.dtype, type(None))) for x in named)
     if low_bits or not numbers or not hashed:
         return
     if len(known) >= MOST:
         known.clear()
     new = partial(torch.empty, device=a.device)
     workspace = partial(new, args.workspace_bytes, dtype=torch.uint8) if args.workspace_bytes else None
-    places = memoryview(ffi.buffer(args)).cast("Q")
+    words = (ctypes.c_uint64 * (ffi.sizeof(args[0]) // 8)).from_buffer(ffi.buffer(args))
     new_out = partial(new, out.shape, dtype=out.dtype)
     may_be_negated = {a.dtype, out.dtype} != {torch.bfloat16}
-    kept = Kept(args, places, a.get_device(), may_be_negated, raw_stream(torch), workspace, new_out, alive)
+    kept = Kept(args, words, may_be_negated, workspace, new_out, alive)
     known.setdefault(key, []).append(kept)

@@ -25,10 +25,16 @@ def canonical(value) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
+def digest(value) -> str:
+    """Tells whether two builds choose by the same numbers; the numbers themselves are in the library's table."""
+    return hashlib.sha256(canonical(value)).hexdigest()[:16]
+
+
 def describe(variant: Variant, artifact: Artifact) -> dict:
     facts = artifact.launch_facts()
     del facts["variant"], facts["target"], facts["kernel"], facts["params"]  # params stand once for each kernel
-    return {**variant.to_dict(), **facts, "origin": "tuned" if variant.fit else "untuned"}
+    fit = digest(dataclasses.asdict(variant.fit)) if variant.fit else None
+    return {**variant.to_dict(), **facts, "origin": "tuned" if variant.fit else "untuned", "fit": fit}
 
 
 def build_id(rows: list[tuple[Variant, Artifact]]) -> str:
@@ -64,6 +70,7 @@ def make_manifest(rows: list[tuple[Variant, Artifact]], version: str, toolchain:
         "tuning": {
             tuned_name(target, op): found.origin for target in targets for op in OPS if (found := tuned(target, op))
         },
+        "known": {tuned_name(target, op): digest(known_of(target, op)) for target in targets for op in OPS},
         "kernels": {artifact.kernel: [dataclasses.asdict(param) for param in artifact.params] for _, artifact in rows},
         "variants": [describe(variant, artifact) for variant, artifact in rows],
     }

@@ -29,14 +29,14 @@ bench:
 	@$(PYTHON) bench/run.py
 
 report:
-	@$(PYTHON) build/bootstrap.py report && .venv/bin/python bench/pictures.py && .venv/bin/python bench/readme.py
+	@$(PYTHON) build/bootstrap.py report && .venv/bin/python bench/report/pictures.py && .venv/bin/python bench/report/readme.py
 
 candidates:
-	@$(PYTHON) build/bootstrap.py build && .venv/bin/python -m build.candidates
+	@$(PYTHON) build/bootstrap.py build && .venv/bin/python -m build.tune.library
 
 tune:
-	@$(PYTHON) bench/tune.py $(if $(SHAPES),--file $(SHAPES)) $(if $(SHAPES),,&& $(PYTHON) bench/tune_grouped.py) \
-		&& $(PYTHON) -m build.fit
+	@$(PYTHON) build/tune/dense.py $(if $(SHAPES),--file $(SHAPES)) $(if $(SHAPES),,&& $(PYTHON) build/tune/grouped.py) \
+		&& $(PYTHON) -m build.tune.fit
 
 lock:
 	@$(PYTHON) -m build.pin

@@ -11,7 +11,7 @@ NESTED = ("params", "boxes", "toolkit", "cubin")  # fields that JSON gives back 
 class Param:
     """One kernel parameter as the cubin's own table (EIATTR_KPARAM_INFO) has it."""
 
-    name: str  # a name of kernels.spec.ARGUMENTS, or "scratch" for Triton's two trailing pointers
+    name: str  # a name of kernels.table.spec.ARGUMENTS, or "scratch" for Triton's two trailing pointers
     offset: int
     size: int
 
@@ -47,11 +47,6 @@ class Artifact:
     toolkit: tuple[int, int]  # CUDA release of the ptxas that made the cubin
     boxes: tuple[Box, ...]  # in order of the kernel's descriptors
     cubin: bytes = dataclasses.field(repr=False)
-
-    @property
-    def portable(self) -> bool:
-        """Whether later minor revisions of its compute capability run it too."""
-        return not self.architecture.endswith("a")
 
     @property
     def sha256(self) -> str:

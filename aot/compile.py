@@ -6,131 +6,34 @@ cannot express (tensor descriptors, clusters) goes through `triton.compile` with
 """
 
 import ast
-import contextlib
-import os
 import re
-import tempfile
 from pathlib import Path
 
 from aot.artifact import Artifact
 from aot.elf import CubinError, read_cubin
 from aot.params import CompileError, check_params, kernel_function, make_boxes, takes_descriptors
-from kernels.spec import ARGUMENTS, DTYPES, TARGETS, Variant
+from aot.toolchain import WARP_SIZE, offline
+from kernels.table.arguments import ARGUMENTS
+from kernels.table.dtypes import DTYPES
+from kernels.table.spec import TARGETS, Variant
 
-KERNELS = Path(__file__).resolve().parent.parent / "kernels"
-WARP_SIZE = 32
+DEVICE = Path(__file__).resolve().parent.parent / "kernels" / "device"
+PACKAGE = "kernels.device."
 SCRATCH_ALIGN = 128  # of a block's share of the workspace: what internal.h gives it
-
-# Triton's knobs that change the code: line info would put this folder's path into the cubin and change the machine
-# code; fp fusion's default flips between Triton releases. Read by Triton from the environment at each compilation.
-ENVIRONMENT = {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_DEFAULT_FP_FUSION": "1"}
-# All else that a compilation sees of the caller's environment. Triton, LLVM and the assembler read dozens of variables
-# (TRITON_*, DISABLE_LLVM_OPT, PTXAS_OPTIONS, ...): one left over from debugging would ship under the usual cache key.
-KEPT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
-
-# Triton carries two assemblers, and by its own choice takes 12.9's below sm_90, 13.4's from there. Cubins of 12.9's
-# load on older drivers. Driver releases a build can be asked to stay loadable on -> assembler; None: Triton's choice.
-MIN_DRIVERS = {580: None, 525: "ptxas"}
-# The same where nobody asks, by target. Hopper's kernels from 12.9's assembler are as fast (bench/NOTES.md).
-DEFAULT_MIN_DRIVERS = {target: 525 if target == 90 else 580 for target in TARGETS}
-
-
-def assembler(target: int, min_driver: int | None) -> str | None:
-    """Which of Triton's assemblers makes a target's cubins: for this driver release, or by default."""
-    return MIN_DRIVERS[min_driver or DEFAULT_MIN_DRIVERS[target]]
 
 
 def source_closure(kernel: str) -> list[Path]:
-    """The files whose text decides what `kernel` compiles to: its module and what that imports from kernels/."""
-    found, waiting = {}, [f"kernels.{kernel.split('.')[0]}"]
+    """The files whose text decides what `kernel` compiles to: its module and what that imports of kernels/device."""
+    found, waiting = {}, [kernel.rsplit(".", 1)[0]]
     while waiting:
-        module = waiting.pop()
-        path = KERNELS / f"{module.split('.')[1]}.py"
+        path = DEVICE / f"{waiting.pop().replace('.', '/')}.py"
         if path in found:
             continue
         found[path] = True
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kernels."):
-                waiting.append(node.module)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
+                waiting.append(node.module.removeprefix(PACKAGE))
     return sorted(found)
-
-
-class OfflineDriver:
-    """Stands in for Triton's active driver, which triton.tools.compile asks for two things. Touches no device."""
-
-    def __init__(self, target):
-        self.get_current_target = lambda: target
-
-    def map_python_to_cpp_type(self, name: str) -> str:
-        return name
-
-
-@contextlib.contextmanager
-def known_environment(**more: str):
-    """The process's environment is KEPT, ENVIRONMENT and `more` meanwhile."""
-    saved = dict(os.environ)
-    known = {name: saved[name] for name in KEPT if name in saved} | ENVIRONMENT | more
-    try:
-        replace_environment(known)
-        yield
-    finally:
-        replace_environment(saved)
-
-
-def replace_environment(wanted: dict[str, str]) -> None:
-    for name in set(os.environ) - set(wanted):
-        del os.environ[name]
-    os.environ.update(wanted)
-
-
-def check_import() -> None:
-    """Triton reads a few variables once, when it is imported: where that was not here, they must not have been set."""
-    from triton import knobs
-    from triton.backends.nvidia.compiler import CUDAOptions
-
-    read = {
-        "PTXAS_OPTIONS": CUDAOptions.ptx_options,
-        "TRITON_DEBUG": knobs.runtime.debug,
-        "TRITON_INSTRUMENTATION_MODE": knobs.compilation.instrumentation_mode,
-    }
-    for name, value in read.items():
-        if value:
-            raise CompileError(f"{name} = {value!r} when Triton was imported: it would change the code; unset it")
-
-
-@contextlib.contextmanager
-def architecture(name: str):
-    """Triton asks for suffix a from 9.0 on, whose code runs on that very capability alone; it has no option for it."""
-    from triton.backends.nvidia import compiler
-
-    saved = compiler.sm_arch_from_capability
-    compiler.sm_arch_from_capability = lambda capability: name
-    try:
-        yield
-    finally:
-        compiler.sm_arch_from_capability = saved
-
-
-@contextlib.contextmanager
-def offline(variant: Variant, min_driver: int | None = None):
-    """Environment, cache folder and driver for one compilation, and the listener's record of it."""
-    record = {}
-    with tempfile.TemporaryDirectory(prefix="libgemm-triton-") as cache, known_environment(TRITON_CACHE_DIR=cache):
-        import triton
-        from triton.backends.compiler import GPUTarget
-
-        check_import()
-        if chosen := assembler(variant.target, min_driver):
-            folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-            os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = str(folder / chosen)
-        target = GPUTarget("cuda", variant.target, WARP_SIZE)
-        triton.runtime.driver.set_active(OfflineDriver(target))
-        triton.knobs.compilation.listener = lambda **event: record.update(event)
-        try:
-            with architecture(variant.architecture):
-                yield target, record, cache
-        finally:
-            triton.knobs.compilation.listener = None
 
 
 def run_tool(variant: Variant, cache: str) -> None:
@@ -144,10 +47,10 @@ def run_tool(variant: Variant, cache: str) -> None:
             words.append(str(constexprs[name]))
         else:
             words.append(variant.argument_type(name) + (":16" if variant.divisible(name) else ""))
-    module, function = variant.kernel.split(".")
+    module, function = variant.kernel.rsplit(".", 1)
     compile_kernel(
         CompileArgs(
-            path=str(KERNELS / f"{module}.py"),
+            path=str(DEVICE / f"{module.replace('.', '/')}.py"),
             kernel_name=function,
             signature=", ".join(words),
             grid="1,1,1",
@@ -166,11 +69,10 @@ def descriptor_type(variant: Variant, name: str, of_gluon: bool) -> str:
     from triton.experimental.gluon import language as gl
 
     element, rows, cols = variant.box(name)
-    triton_name = DTYPES[element][0]
+    triton_name = DTYPES[element].triton
     if not of_gluon:
         return f"tensordesc<{triton_name}[{rows},{cols}]>"
-    element_type = {"fp16": gl.float16, "bf16": gl.bfloat16, "fp32": gl.float32}[triton_name]
-    layout = gl.NVMMASharedLayout.get_default_for([rows, cols], element_type)
+    layout = gl.NVMMASharedLayout.get_default_for([rows, cols], gl.dtype(triton_name))
     return f"tensordesc<{triton_name}[{rows},{cols}],{layout!r}>"
 
 
@@ -202,8 +104,6 @@ def run_compile(variant: Variant, target) -> None:
         if name not in constexprs and variant.divisible(name)
     }  # fmt: skip
     options = {"num_warps": variant.config.warps, "num_stages": variant.config.stages}
-    if variant.config.ctas > 1:
-        options["num_ctas"] = variant.config.ctas
     triton.compile(source(kernel, signature, constexprs, attrs), target=target, options=options)
 
 

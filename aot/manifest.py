@@ -5,9 +5,9 @@ import hashlib
 import json
 
 from aot.artifact import Artifact
-from aot.compile import ENVIRONMENT
-from kernels.model import known_of, tuned, tuned_name
-from kernels.spec import OPS, Variant
+from aot.toolchain import ENVIRONMENT
+from kernels.table.model import known_of, tuned, tuned_name
+from kernels.table.spec import OPS, Variant
 
 SCHEMA = 1
 
@@ -71,6 +71,10 @@ def make_manifest(rows: list[tuple[Variant, Artifact]], version: str, toolchain:
             tuned_name(target, op): found.origin for target in targets for op in OPS if (found := tuned(target, op))
         },
         "known": {tuned_name(target, op): digest(known_of(target, op)) for target in targets for op in OPS},
+        "families": {
+            family.kernel: {**dataclasses.asdict(family), "name": family.full_name}
+            for family in dict.fromkeys(variant.family for variant, _ in rows)
+        },
         "kernels": {artifact.kernel: [dataclasses.asdict(param) for param in artifact.params] for _, artifact in rows},
         "variants": [describe(variant, artifact) for variant, artifact in rows],
     }

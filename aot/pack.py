@@ -1,4 +1,4 @@
-"""Artifacts -> one blob of packed cubins and where each stands. Pure; csrc/load.c reads the result.
+"""Artifacts -> one blob of packed cubins and where each stands. Pure; csrc/launch/load.c reads the result.
 
 Cubins of one kernel and tile differ in a few instructions, so eight neighbours are packed together, in stripes: a piece
 of each in turn, since LZ4 looks back no further than 64 KiB and many a cubin is longer. The blob is about 5.6 times
@@ -45,7 +45,7 @@ def likeness(artifact: Artifact) -> tuple:
 
 
 def sums(cubin: bytes) -> tuple[int, int]:
-    """The checksum that csrc/load.c compares: struct sums of csrc/table.h."""
+    """The checksum that csrc/launch/load.c compares: struct sums of csrc/table.h."""
     padded = cubin + bytes(-len(cubin) % 8)
     words = struct.unpack(f"<{len(padded) // 8}Q", padded)
     return sum(words) % 2**64, sum(itertools.accumulate(words)) % 2**64

@@ -4,7 +4,8 @@ import importlib
 
 from aot.artifact import Box, Param
 from aot.elf import CubinFacts
-from kernels.spec import ARGUMENTS, Variant
+from kernels.table.arguments import ARGUMENTS
+from kernels.table.spec import Variant
 
 TYPE_BYTES = {"i32": 4, "i64": 8, "fp32": 4}
 # What Triton makes of one descriptor argument: the map, then two sizes, then two strides, which kernels do not read.
@@ -19,8 +20,8 @@ class CompileError(RuntimeError):
 
 
 def kernel_function(variant: Variant):
-    module, function = variant.kernel.split(".")
-    return getattr(importlib.import_module(f"kernels.{module}"), function)
+    module, function = variant.kernel.rsplit(".", 1)
+    return getattr(importlib.import_module(f"kernels.device.{module}"), function)
 
 
 def takes_descriptors(variant: Variant) -> bool:

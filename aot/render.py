@@ -9,21 +9,16 @@ import jinja2
 from aot.artifact import Artifact
 from aot.manifest import canonical, driver_floor
 from aot.pack import STRIPE, Packed, sums
-from kernels.model import CLUSTERS, MACHINE, PENALTY, known_of
-from kernels.spec import DTYPES, HELPERS, INTEGRATED, LAYOUTS, OPS, PRECISIONS, TARGETS, Variant
+from kernels.table.activations import ACTIVATIONS
+from kernels.table.dtypes import DTYPES, PRECISIONS, TYPES
+from kernels.table.model import CLUSTERS, MACHINE, PENALTY, known_of
+from kernels.table.spec import HELPERS, LAYOUTS, OPS, Variant
+from kernels.table.targets import INTEGRATED, TARGETS
 
 TEMPLATES = Path(__file__).parent / "templates"
 
-# (a, d, precision) -> index, in the order the C side's buckets have.
-TYPE_ORDER = [
-    (a, d, precision)
-    for a in DTYPES
-    for d in dict.fromkeys((a, "f32"))
-    for precision in (("tf32", "tf32x3", "ieee") if a == "f32" else ("exact",))
-]
-
 ALL_OPS = OPS + HELPERS  # the C enum op
-MOST_ROWS = 64  # of one problem; choose.c keeps an estimate of each
+MOST_ROWS = 64  # of one problem; select/choose.c keeps an estimate of each
 
 Row = tuple[Variant, Artifact]
 
@@ -46,8 +41,8 @@ def environment(templates: Path = TEMPLATES) -> jinja2.Environment:
 def bucket(variant: Variant) -> int:
     """Index of the C side's bucket: operation, types, layout."""
     p = variant.problem
-    types = TYPE_ORDER.index((p.a, p.d, p.precision))
-    return (ALL_OPS.index(p.op) * len(TYPE_ORDER) + types) * len(LAYOUTS) + LAYOUTS.index(p.layout)
+    types = TYPES.index((p.a, p.d, p.precision))
+    return (ALL_OPS.index(p.op) * len(TYPES) + types) * len(LAYOUTS) + LAYOUTS.index(p.layout)
 
 
 def in_table_order(rows: list[Row]) -> list[Row]:
@@ -73,7 +68,7 @@ def launch_signatures(artifacts: list[Artifact]) -> dict[str, tuple]:
 
 def bucket_starts(variants: list[Variant], first_row: int) -> list[int]:
     """Where each bucket of one target starts in the table, and, last, where the target ends."""
-    count = len(ALL_OPS) * len(TYPE_ORDER) * len(LAYOUTS)
+    count = len(ALL_OPS) * len(TYPES) * len(LAYOUTS)
     sizes = [0] * count
     for variant in variants:
         sizes[bucket(variant)] += 1
@@ -107,7 +102,7 @@ def target_tables(rows: list[Row]) -> list[dict]:
                 "min_cuda": min_cuda,
                 "min_driver": min_driver,
                 "rows": len(own),
-                "portable": all(artifact.portable for _, artifact in own),
+                "portable": TARGETS[number].portable,
                 "known": known_shapes(number, [variant for variant, _ in own]),
                 "buckets": bucket_starts([variant for variant, _ in own], first),
             }
@@ -132,8 +127,8 @@ def fit_tables(variants: list[Variant]) -> list[dict]:
 def type_table() -> list[list[list[int]]]:
     """type_index[a][d][precision] by the C enums' values; -1 where there is no such combination."""
     table = [[[-1] * 4 for _ in range(4)] for _ in range(4)]
-    for index, (a, d, precision) in enumerate(TYPE_ORDER):
-        table[DTYPES[a][2]][DTYPES[d][2]][PRECISIONS[precision]] = index
+    for index, (a, d, precision) in enumerate(TYPES):
+        table[DTYPES[a].c_enum][DTYPES[d].c_enum][PRECISIONS[precision]] = index
     return table
 
 
@@ -152,7 +147,8 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         rows=[
             {"variant": v, "artifact": a, "sums": sums(a.cubin), "place": packed.places[v.name],
              "launcher": launcher_name(a.kernel),
-             "op": ALL_OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a][2], "d_type": DTYPES[v.problem.d][2],
+             "op": ALL_OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a].c_enum,
+             "d_type": DTYPES[v.problem.d].c_enum,
              "precision": PRECISIONS[v.problem.precision], "layout": LAYOUTS.index(v.problem.layout),
              "fit": f"&{fit_symbol(v)}" if v.fit else "NULL", "model": [float(number) for number in astuple(v.model)]}
             for v, a in rows
@@ -161,13 +157,16 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         targets=target_tables(rows),
         buildables=[
             {"target": number, "multiprocessors": target.multiprocessors, "shared_bytes": target.shared_bytes,
-             "portable": target.suffix != "a", "integrated": number in INTEGRATED}
+             "portable": target.portable, "integrated": number in INTEGRATED}
             for number, target in TARGETS.items()
         ],
         chunks=packed.chunks,
         stripe_bytes=STRIPE,
         types=type_table(),
-        type_count=len(TYPE_ORDER),
+        dtypes=DTYPES.values(),
+        activation_count=len(ACTIVATIONS),
+        precisions=PRECISIONS,
+        type_count=len(TYPES),
         machine=[float(number) for number in astuple(MACHINE)],
         penalties=PENALTY,
         clusters=CLUSTERS,

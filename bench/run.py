@@ -2,10 +2,10 @@
 
     python bench/run.py [--suite dense,grouped] [--dtype bf16,f16,f32] [--regret 40] [--only ID,ID] [--out FOLDER]
 
-Needs dist/ built and a Python with torch and cffi; Triton is not used. bench/dense.py and bench/grouped.py say who is
-compared with whom, bench/rows.py what the floor of a row is. Rows of a suite that is not run stay in the report that is
-there, if it is of this build, device and torch. `--only` writes a report only where `--out` says. `make report` makes
-pictures and the README's section of what this writes.
+Needs dist/ built and a Python with torch and cffi; Triton is not used. bench/measure/dense.py and grouped.py say who is
+compared with whom, bench/suites/roofline.py what the floor of a row is. Rows of a suite that is not run stay in the
+report that is there, if it is of this build, device and torch. `--only` writes a report only where `--out` says.
+`make report` makes pictures and the README's section of what this writes.
 """
 
 import argparse
@@ -21,10 +21,10 @@ sys.modules["triton"] = None  # kernels must come from the library
 import libgemm  # noqa: E402
 import torch  # noqa: E402
 
-from bench import dense, grouped, host  # noqa: E402
-from bench.about import head, path_of  # noqa: E402
-from bench.drawn import draw_problem  # noqa: E402
-from bench.rows import balance, ratio, share, summarise  # noqa: E402
+from bench.measure import dense, grouped, host  # noqa: E402
+from bench.measure.about import head, path_of  # noqa: E402
+from bench.report.rows import balance, ratio, share, summarise  # noqa: E402
+from bench.suites.packed import draw_problem  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
 SUITES = {  # name -> its cases, how some are measured together, the types it has

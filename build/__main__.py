@@ -1,8 +1,8 @@
 """python -m build: plan, compile, render, link, pack. Not PyPA's build: for wheels and sdists run `pyproject-build`.
 
 Options come from the environment, so that `make build TARGETS=90` works:
-  TARGETS     compute capabilities * 10, by comma or space (default: kernels.spec.DEFAULT_TARGETS)
-  MIN_DRIVER  driver release that every kernel must load on, 525 or 580 (default: aot.compile.DEFAULT_MIN_DRIVERS)
+  TARGETS     compute capabilities * 10, by comma or space (default: kernels.table.spec.DEFAULT_TARGETS)
+  MIN_DRIVER  driver release that every kernel must load on, 525 or 580 (default: aot.toolchain.DEFAULT_MIN_DRIVERS)
   JOBS        compile processes (default: the cores this process may use)
   CC          C compiler, which may be a cross compiler for aarch64 (default: cc)
   CFLAGS, LDFLAGS   flags for it, after ours
@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aot.compile import MIN_DRIVERS
 from aot.manifest import make_manifest
 from aot.pack import pack
 from aot.render import in_table_order, render
+from aot.toolchain import MIN_DRIVERS
 from build.cache import Cache
 from build.compile_all import BuildError, Limits, compile_all
 from build.compiler import Compiler
@@ -31,8 +31,9 @@ from build.package import header_constant
 from build.publish import NotPutBackError, files_in, publish, sweep
 from build.stamp import inputs, record, up_to_date
 from build.tree import LINK, ROOT, write_all, write_manifest
-from kernels.spec import DEFAULT_TARGETS, TARGETS, SpecError
-from kernels.variants import variants
+from kernels.table.spec import SpecError
+from kernels.table.targets import DEFAULT_TARGETS, TARGETS
+from kernels.table.variants import variants
 
 STAMP = Path(".cache/dist.json")
 
@@ -121,6 +122,14 @@ def megabytes(path: Path) -> str:
     return f"{path.stat().st_size / 1e6:.1f} MB"
 
 
+def reason_of(error: OSError) -> str:
+    """What stopped it, and at which file; shutil tells of a whole tree of files in a list."""
+    if isinstance(error, shutil.Error):
+        _, place, words = error.args[0][0]
+        return f"{words.split('] ', 1)[-1].split(':')[0]}: {place}"
+    return f"{error.strerror or error}: {error.filename}"
+
+
 def main(work=build, about: str = __doc__) -> int:
     """Run a build that takes no arguments, and turn what stops it into a sentence."""
     if sys.argv[1:]:
@@ -132,8 +141,7 @@ def main(work=build, about: str = __doc__) -> int:
         print(f"build failed: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        reason = f"{error.strerror or error}: {error.filename}"
-        print(f"build failed: {reason}; dist/ and the Python package are as they were", file=sys.stderr)
+        print(f"build failed: {reason_of(error)}; dist/ and the Python package are as they were", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("build stopped; finished kernels are kept, run it again to go on", file=sys.stderr)

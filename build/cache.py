@@ -10,10 +10,13 @@ import tempfile
 from pathlib import Path
 
 from aot.artifact import Artifact
-from aot.compile import ENVIRONMENT, KERNELS, assembler, source_closure
-from kernels.arguments import ARGUMENTS
-from kernels.spec import Variant
+from aot.compile import DEVICE, source_closure
+from aot.toolchain import ENVIRONMENT, assembler
+from kernels.table.arguments import ARGUMENTS
+from kernels.table.spec import Variant
 
+ROOT = Path(__file__).resolve().parent.parent
+DRIVERS = ("compile.py", "elf.py", "params.py", "toolchain.py")  # of aot/: what drives the compiler and reads its work
 FORMAT = 4  # of the record; a change makes old entries unreachable
 
 
@@ -36,7 +39,7 @@ class Cache:
             str(FORMAT),
             importlib.metadata.version("triton"),
             json.dumps(ENVIRONMENT, sort_keys=True),
-            *((KERNELS.parent / "aot" / name).read_bytes() for name in ("compile.py", "elf.py", "params.py")),
+            *((ROOT / "aot" / name).read_bytes() for name in DRIVERS),
         )
 
     def source_digest(self, kernel: str) -> str:
@@ -44,7 +47,8 @@ class Cache:
             files = source_closure(kernel)
             words = set(re.findall(r"\w+", " ".join(f.read_text() for f in files)))
             types = json.dumps({name: kind for name, kind in ARGUMENTS.items() if name in words})
-            self.sources[kernel] = digest(types, *(part for f in files for part in (f.name, f.read_bytes())))
+            texts = {str(f.relative_to(DEVICE)): f.read_bytes() for f in files}
+            self.sources[kernel] = digest(types, *(part for text in texts.items() for part in text))
         return self.sources[kernel]
 
     def key(self, variant: Variant) -> str:

@@ -8,12 +8,13 @@ that differs; 2: a file cannot be read. Where a build comes from (commit, build 
 
 import json
 import sys
+import textwrap
 from collections import defaultdict
 from pathlib import Path
 
-SHOWN = 3  # examples of each difference
+SHOWN, WIDTH = 3, 200  # examples of each difference, and characters of one
 SOURCE = ("kernel",)  # where a kernel's source stands: no fact of the launch
-WHOLE = ("schema", "toolchain", "targets", "tuning", "known")
+WHOLE = ("schema", "toolchain", "targets", "tuning", "known", "families")
 
 
 def by_name(manifest: dict) -> dict[str, dict]:
@@ -54,7 +55,7 @@ def lines(found: dict[str, list[str]]) -> list[str]:
     shown = []
     for what, where in found.items():
         shown.append(f"{what}: {len(where)}")
-        shown += [f"  {one}" for one in where[:SHOWN]]
+        shown += [f"  {textwrap.shorten(one, WIDTH)}" for one in where[:SHOWN]]
         shown += [f"  and {len(where) - SHOWN} more"] * (len(where) > SHOWN)
     return shown
 

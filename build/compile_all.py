@@ -11,7 +11,7 @@ from aot.artifact import Artifact
 from aot.compile import compile_variant
 from build.cache import Cache
 from build.progress import progress
-from kernels.spec import Variant
+from kernels.table.spec import Variant
 
 
 @dataclass(frozen=True)

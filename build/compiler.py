@@ -11,7 +11,7 @@ from build.compile_all import BuildError
 SONAME = "libgemm.so.1"
 CFLAGS = [
     "-O2", "-std=c11", "-fPIC", "-fvisibility=hidden", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2",
-    "-Wall", "-Wextra", "-Werror", "-Wdate-time", "-g0",
+    "-Wall", "-Wextra", "-Werror", "-Wdate-time", "-g0", "-I.",
 ]  # fmt: skip
 LDFLAGS = [
     "-shared", "-s", f"-Wl,-soname,{SONAME}", "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--no-undefined",

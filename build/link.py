@@ -13,6 +13,7 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 
 from build.compile_all import BuildError
 from build.compiler import Compiler
+from build.publish import files_in
 
 CSRC = Path(__file__).resolve().parent.parent / "aot" / "csrc"
 NEEDED = {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
@@ -97,12 +98,13 @@ def link(files: dict[str, str | bytes], output: Path, csrc: Path = CSRC, compile
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".link-", dir=output.parent) as name:
         folder = Path(name)
-        for source in csrc.iterdir():
-            shutil.copy(source, folder)
+        for source in files_in(csrc):  # copytree would make a list of what stops it
+            (folder / source.relative_to(csrc)).parent.mkdir(exist_ok=True)
+            shutil.copyfile(source, folder / source.relative_to(csrc))
         for file, content in files.items():
             (folder / file).write_bytes(content.encode() if isinstance(content, str) else content)
         (folder / "exports.map").write_text(f"LIBGEMM_1 {{ global: {PREFIX}*; local: *; }};\n")
-        sources = sorted(path.name for path in folder.glob("*.c"))
+        sources = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.c"))
         run((compiler or Compiler()).command("libgemm.so", sources), folder)
         linked = check_library(folder / "libgemm.so")
         linked.library.rename(output)

@@ -15,7 +15,7 @@ from build.cache import digest
 from build.compile_all import BuildError
 from build.link import Linked, header_text
 from build.publish import files_in
-from kernels.spec import DEFAULT_TARGETS
+from kernels.table.targets import DEFAULT_TARGETS
 
 EPOCH = "1577836800"  # 2020-01-01: every file date in the wheel, so that two builds give the same bytes
 BUILT = ("_lib", "_ffi.py")  # what a build adds to the package's sources

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.spec import DEFAULT_TARGETS
+from kernels.table.targets import DEFAULT_TARGETS
 
 MANIFEST = Path(__file__).resolve().parent.parent / "dist" / "manifest.json"
 # Before the first build: what it would have. Tests then fail for the want of it instead of being skipped.

@@ -185,15 +185,27 @@ def log(*calls: str) -> list[dict]:
     return [record for record in records if record["call"] in calls]
 
 
+@functools.cache
+def variant_of(entry: str) -> dict:
+    """The manifest's record of the variant with this entry point."""
+    return next(row for row in manifest()["variants"] if row["entry"] == entry)
+
+
+def named(launch: dict) -> dict:
+    """A launch, as the stand-in logged it, with its variant's name and its kernel's function."""
+    row = variant_of(launch["kernel"])
+    return {**launch, "variant": row["name"], "kernel": row["kernel"].split(".")[-1]}
+
+
 def last_launch() -> dict:
     """The last launch, without reading the whole log."""
     line = ctypes.create_string_buffer(160 * 1024)
     assert driver().fakecuda_last_launch(line, ctypes.c_size_t(len(line))) > 0
-    return json.loads(line.value)
+    return named(json.loads(line.value))
 
 
 def launches() -> list[dict]:
-    return [record for record in log("cuLaunchKernelEx", "cuLaunchKernel") if record["result"] == 0]
+    return [named(record) for record in log("cuLaunchKernelEx", "cuLaunchKernel") if record["result"] == 0]
 
 
 def fail(rules: str | None) -> None:
@@ -207,8 +219,7 @@ def count(function: str) -> int:
 
 def parameters(launch: dict) -> list[tuple[dict, dict]]:
     """What the kernel's own parameter table and the launch say of each argument."""
-    kernels = manifest()["kernels"]
-    params = next(params for kernel, params in kernels.items() if kernel.split(".")[1] == launch["kernel"])
+    params = manifest()["kernels"][variant_of(f"libgemm_{launch['variant']}")["kernel"]]
     assert [p["size"] for p in params] == [p["size"] for p in launch["params"]]
     return list(zip(params, launch["params"], strict=True))
 

@@ -6,7 +6,7 @@ Operands, guard bands and error bounds are those of the GPU suite (tests/gpu), w
 the interpreter change them:
   float32 is multiplied in full whatever PRECISION says, so the bound of "ieee" holds for tf32 and tf32x3 as well;
   float32 becomes bf16 by cutting off, so the result may be a whole unit in the last place off and not half of one.
-It also multiplies the raw bits of bf16 operands, hence UPCAST.
+It also multiplies the raw bits of bf16 operands, hence `dot`.
 """
 
 import os
@@ -24,14 +24,14 @@ from pathlib import Path
 import numpy as np
 import torch
 import triton.language as tl
-from triton.runtime.interpreter import TensorHandle
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kernels import tiles
-from kernels.spec import ARGUMENTS
-from kernels.variants import variants
+from kernels.device.portable import tiles
+from kernels.table.arguments import ARGUMENTS
+from kernels.table.variants import variants
 from tests.gpu import reference
 from tests.gpu.cases import ACTIVATIONS, RAGGED, Case
 from tests.gpu.checks import mismatches, tail_problems
@@ -41,6 +41,23 @@ reference.U_OUT["bf16"] = 2.0**-7
 NUMBERS = {"i32": np.int32, "i64": np.int64, "fp32": np.float32}
 SMALL = {"block_m": 32, "block_n": 32, "block_k": 16, "group_m": 2}  # speed; a last group of one row of tiles
 VANISHING = 2.0**-126
+
+
+wrong_dot = InterpreterBuilder.create_dot
+
+
+def dot(self, a, b, acc, *options):
+    """The interpreter's dot, after bf16, which it keeps as 16-bit integers, became float32."""
+
+    def upcast(x):
+        if x.dtype.scalar != tl.bfloat16:
+            return x
+        return TensorHandle((x.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+    return wrong_dot(self, upcast(a), upcast(b), acc, *options)
+
+
+InterpreterBuilder.create_dot = dot
 
 
 @functools.cache
@@ -94,7 +111,7 @@ def descriptor(row, name: str, p: Problem) -> TensorDescriptor:
 
 def without_waits(name: str):
     """A module of kernels whose waits for other kernels are left out: the interpreter has no other."""
-    module = importlib.import_module(f"kernels.{name}")
+    module = importlib.import_module(f"kernels.device.{name}")
     if hasattr(module, "gdc_wait"):
         module.gdc_wait = module.gdc_launch_dependents = lambda: None
     return module
@@ -102,9 +119,9 @@ def without_waits(name: str):
 
 def launch(row, p: Problem, programs: int, changed: dict) -> None:
     """The kernel of a table's row on this problem; `changed` replaces some of the row's compile-time arguments."""
-    name, function = row.kernel.split(".")
+    name, function = row.kernel.rsplit(".", 1)
     kernel = getattr(without_waits(name), function)
-    constants = row.constexprs() | {"UPCAST": int(row.problem.a == "bf16")} | changed
+    constants = row.constexprs() | changed
     values = table_arguments(p) if p.case.pointers else single_arguments(p)
     if row.problem.op == "gemm" and not row.config.persistent:
         tiles_m, tiles_n = -(-p.case.m // constants["BLOCK_M"]), -(-p.case.n // constants["BLOCK_N"])
@@ -165,14 +182,14 @@ def run(job: dict) -> list[str]:
 
 
 def place(job: dict) -> list[str]:
-    """tile_place must send the linear indices to every tile once, and stay in a band of GROUP_M rows of tiles."""
+    """rasterise must send the linear indices to every tile once, and stay in a band of GROUP_M rows of tiles."""
     problems = []
     for tiles_m, tiles_n, group_m in job["shapes"]:
         count = tiles_m * tiles_n
         size = 1 << (count - 1).bit_length()  # blocks are powers of two; the rest repeats the last index
         index = np.minimum(np.arange(size, dtype=np.int64), count - 1)
         index = tl.tensor(TensorHandle(index, tl.int64), tl.block_type(tl.int64, [size]))
-        found = tiles.tile_place(index, typed("i32", tiles_m), typed("i32", tiles_n), tl.constexpr(group_m))
+        found = tiles.rasterise(index, typed("i32", tiles_m), typed("i32", tiles_n), tl.constexpr(group_m))
         rows, cols = (x.handle.data.tolist()[:count] for x in found)
         if sorted(zip(rows, cols, strict=True)) != [(m, n) for m in range(tiles_m) for n in range(tiles_n)]:
             problems.append(f"not each tile of {tiles_m} x {tiles_n} once, {group_m} rows at a time")
@@ -207,9 +224,9 @@ def copied(job: dict, letter: str, matrix: np.ndarray, row) -> tuple[np.ndarray,
 
 
 def align(job: dict) -> list[str]:
-    """kernels/align.py, its two waits left out: the copies, bit by bit, and all the memory around them."""
+    """portable/align.py, its two waits left out: the copies, bit by bit, and all the memory around them."""
     row = next(r for r in table().values() if r.problem.op == "align" and r.problem.a == job["type"])
-    module = without_waits("align")
+    module = without_waits("portable.align")
     kind = {"bf16": "uint16", "f32": "uint32"}[job["type"]]
     sources = {letter: stored(job, letter, kind) for letter in "ab"}
     wanted = {letter: copied(job, letter, matrix, row) for letter, (_, matrix) in sources.items()}
@@ -223,7 +240,7 @@ def align(job: dict) -> list[str]:
     for letter, (memory, _) in sources.items():
         rows, cols, ld, lead = job[letter]
         values |= {f"{letter}_ptr": memory.ctypes.data + lead * memory.itemsize, f"ld{letter}": ld}
-        values |= {f"{letter}_rows": rows, f"{letter}_cols": cols, f"{letter}_turn": int(job["turn"][letter])}
+        values |= {f"{letter}_rows": rows, f"{letter}_cols": cols, f"{letter}_transpose": int(job["turn"][letter])}
         values[f"copy_ld{letter}"] = wanted[letter][1]
         blocks += -(-rows // row.config.block_m) * -(-cols // row.config.block_n)
     tile = {"BLOCK_M": row.config.block_m, "BLOCK_N": row.config.block_n}

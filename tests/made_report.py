@@ -1,6 +1,6 @@
 """A small report, and shapes drawn beside it, whose means are easily said. Holds no test."""
 
-from bench.rows import floor_us
+from bench.suites.roofline import floor_us
 
 A, B = "a" * 64, "b" * 64
 

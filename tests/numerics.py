@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.spec import OPS
-from kernels.variants import KERNELS, variants
+from kernels.table.families import REFERENCE
+from kernels.table.spec import OPS
+from kernels.table.variants import variants
 from tests.gpu.cases import Case
 
 if any(importlib.util.find_spec(name) is None for name in ("numpy", "torch", "triton")):
@@ -22,7 +23,7 @@ ENTRY = {"gemm": "gemm", "grouped_mm": "grouped_mm", "grouped_gemm": "grouped_ge
 # One row for each kernel, problem and guard: the tile sizes, which the targets differ in, are made small for speed.
 # Gluon kernels have no interpreter: the GPU suite runs them, and tests/test_compile.py their compilation. What copies
 # operands ahead of a product is tested in tests/test_align.py.
-TABLE = [row for row in variants() if row.problem.op in OPS and "_sm90." not in row.kernel]
+TABLE = [row for row in variants() if row.problem.op in OPS and not row.kernel.startswith("sm90.")]
 ROWS = {(row.kernel, row.problem, row.guard): row for row in reversed(TABLE)}
 BY_NAME = {(kernel, p.op, p.a, p.d, p.precision, p.layout, guard): row for (kernel, p, guard), row in ROWS.items()}
 HALF = ("bf16", "bf16", "exact")
@@ -33,7 +34,7 @@ EPILOGUE = {"alpha": 0.75, "beta": -0.5, "c": "separate", "bias": "each"}
 
 def job(name: str, op: str, types=HALF, layout: str = "nn", guard=(), kernel="", extra=None, **fields) -> dict:
     """What tests/interpret.py runs: a case, the table's row for it, and what a case cannot say (`extra`)."""
-    row = BY_NAME[(kernel or KERNELS[op], op, *types, layout, guard)]
+    row = BY_NAME[(kernel or REFERENCE[op].kernel, op, *types, layout, guard)]
     # The interpreter multiplies float32 in full, so the tightest bound holds for every way to multiply it.
     precision = "ieee" if types[0] == "f32" else "exact"
     words = {"entry": ENTRY[op], "a_type": types[0], "d_type": types[1], "precision": precision}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from aot.artifact import Artifact, Param
 from aot.params import expected_params
-from kernels.variants import variants
+from kernels.table.variants import variants
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -26,7 +26,7 @@ def sample_artifact(variant) -> Artifact:
         variant=variant.name,
         target=variant.target,
         kernel=variant.kernel,
-        entry=variant.kernel.split(".")[1],
+        entry=variant.symbol,
         params=params_of(variant),
         warps=variant.config.warps,
         ctas=1,

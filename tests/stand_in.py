@@ -19,7 +19,7 @@ from pathlib import Path
 
 from built import TARGET, needs
 
-from kernels.spec import DEFAULT_TARGETS
+from kernels.table.targets import DEFAULT_TARGETS
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"

@@ -30,7 +30,7 @@ def jobs():
 def faults():
     """Kernels told something false: what the comparison is worth."""
     plain = {"type": "bf16", "a": SHAPES["odd ld"], "b": SHAPES["odd start"], "turn": {"a": False, "b": False}}
-    changes = ({"a_turn": 1}, {"a_rows": 39}, {"b_rows": 31}, {"a_cols": 69}, {"ldb": 81}, {"copy_lda": 64})
+    changes = ({"a_transpose": 1}, {"a_rows": 39}, {"b_rows": 31}, {"a_cols": 69}, {"ldb": 81}, {"copy_lda": 64})
     for change in changes:
         yield {**plain, "id": f"fault-{next(iter(change))}", "changed": change}
 

@@ -13,10 +13,11 @@ from stand_in import in_stand_in
 from torch_like import Tensor, install
 from torch_like import torch as like
 
-from bench import grouped
-from bench.drawn import DISTRIBUTIONS
-from bench.rows import floor_us, kind, label
-from bench.sizes import KINDS, draw_sizes, sizes_of
+from bench.measure import grouped
+from bench.report.rows import kind, label
+from bench.suites.packed import DISTRIBUTIONS
+from bench.suites.roofline import floor_us
+from bench.suites.sizes import KINDS, draw_sizes, sizes_of
 
 CASES = {case["id"]: case for case in grouped.CASES}
 PUBLIC = """R01 R02 R03 R05 R06 R07 R09 R10 R11 R12 R13 R15 R16 R18 R19 R20 R21 R22 R24 R25 R26 R29 R30 R50 R51

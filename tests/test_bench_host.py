@@ -8,8 +8,8 @@ from libgemm._library import LIBRARY, ffi
 from stand_in import in_stand_in
 from torch_like import Tensor, install, torch
 
-from bench import host
-from bench.relaunch import Driver, captured
+from bench.measure import host
+from bench.measure.relaunch import Driver, captured
 
 FACTS = ("handle", "kernel", "grid", "block", "cluster", "shared", "stream", "device", "params")
 BIG = {"m": 1000, "n": 776, "k": 520, "lda": 520, "ldb": 776, "ldc": 776, "ldd": 776}

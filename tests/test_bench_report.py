@@ -8,9 +8,10 @@ import pytest
 from conftest import ROOT
 from stand_in import in_stand_in
 
-from bench import dense, grouped, pictures, readme
-from bench.rows import balance, geomean, groups, parts, summarise
-from bench.sizes import sizes_of
+from bench.measure import dense, grouped
+from bench.report import pictures, readme
+from bench.report.rows import balance, geomean, groups, parts, summarise
+from bench.suites.sizes import sizes_of
 
 CASES = {case["id"]: case for case in grouped.CASES}
 OURS, PEERS = {"R12": 2.0, "T2": 3.0, "B1h": 1.25, "R09": 1.5}, {"R12": 4.0, "R16": 0.5}  # times over the floor

@@ -8,10 +8,13 @@ import pytest
 from gpu.standin import Error
 from test_bench_grouped import Plain, on_cpu
 
-from bench import drawn, grouped, regret, tune, tune_grouped
-from bench.rows import floor_us
-from bench.sizes import sizes_of
-from kernels.spec import LAYOUTS
+from bench.measure import grouped, regret
+from bench.suites import packed as drawn
+from bench.suites.roofline import floor_us
+from bench.suites.sizes import sizes_of
+from build.tune import dense as tune
+from build.tune import grouped as tune_grouped
+from kernels.table.spec import LAYOUTS
 
 HEAD = {"build_id": "b1", "device": "NVIDIA H200", "dtype": "bf16", "torch": "2.9", "date": "today"}
 

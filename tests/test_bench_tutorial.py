@@ -1,4 +1,4 @@
-"""bench/tutorial.py on a made-up tutorial: what of its file runs, what a row says, what is refused. Times nothing."""
+"""tutorial.py on a made-up tutorial: what of its file runs, what a row says, what is refused. Times nothing."""
 
 import json
 
@@ -6,7 +6,8 @@ import pytest
 from conftest import ROOT
 from test_bench_grouped import Plain, on_cpu
 
-from bench import grouped, readme, tutorial
+from bench.measure import grouped, tutorial
+from bench.report import readme
 
 FILE = '''"""Kernels over arrays of pointers, by torch on the CPU."""
 import torch
@@ -160,4 +161,6 @@ def test_its_report_is_not_taken_for_one_of_the_suites(tmp_path):
     for name in ("GPU.json", "GPU.tutorial.json"):
         (tmp_path / name).write_text("{}")
     assert readme.reports(tmp_path) == [tmp_path / "GPU.json"]
-    assert all(case in grouped.CASES for case in tutorial.CASES) and (ROOT / "bench" / "tutorial.py").is_file()
+    assert (
+        all(case in grouped.CASES for case in tutorial.CASES) and (ROOT / "bench" / "measure" / "tutorial.py").is_file()
+    )

@@ -13,8 +13,8 @@ from sample import ROOT, sample_artifact, sample_rows
 import build.__main__ as build_main
 from build.cache import Cache
 from build.compile_all import BuildError, Limits, compile_all
-from kernels.spec import TARGETS
-from kernels.variants import variants
+from kernels.table.targets import TARGETS
+from kernels.table.variants import variants
 
 ROWS = [variant for variant, _ in sample_rows()][:4]
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import importlib.metadata
+import os
+import shutil
 import subprocess
 import sys
 
@@ -12,11 +14,14 @@ import build.cache
 from aot import compile as aot_compile
 from aot.compile import CompileError, compile_variant
 from build.cache import Cache
-from kernels.spec import TARGETS, Config
-from kernels.variants import variants
+from kernels.table.spec import Config
+from kernels.table.targets import TARGETS
+from kernels.table.variants import variants
 
 VARIANT = sample_rows()[0][0]
-SMALL = dataclasses.replace(VARIANT, config=Config(16, 16, 16, warps=4, stages=1), kernel="gemm.gemm", guard=())
+SMALL = dataclasses.replace(
+    VARIANT, config=Config(16, 16, 16, warps=4, stages=1), kernel="portable.gemm.gemm", guard=()
+)
 
 
 def key(folder, variant=VARIANT) -> str:
@@ -46,19 +51,18 @@ def test_the_key_follows_the_architecture_that_the_assembler_is_told(tmp_path, m
     assert key(tmp_path) != before
 
 
-@pytest.mark.parametrize("name", ["gemm_sm90.py", "ring_sm90.py", "output_sm90.py"])
+@pytest.mark.parametrize("name", ["sm90/gemm.py", "sm90/loader.py", "sm90/epilogue.py", "portable/tiles.py"])
 def test_the_key_follows_the_text_of_the_kernel_and_of_what_it_imports(tmp_path, monkeypatch, name):
-    variant = next(v for v in variants((90,)) if v.kernel == "gemm_sm90.gemm_coop")
+    variant = next(v for v in variants((90,)) if v.kernel == "sm90.gemm.gemm_coop")
+    device = tmp_path / "device"
+    shutil.copytree(ROOT / "kernels" / "device", device)
+    for module in (aot_compile, build.cache):
+        monkeypatch.setattr(module, "DEVICE", device)
     before = key(tmp_path, variant)
-    copy = tmp_path / name
-    copy.write_text((ROOT / "kernels" / name).read_text() + "# one more line\n")
-    original = build.cache.source_closure
-
-    def closure(kernel: str):
-        return [copy if path.name == name else path for path in original(kernel)]
-
-    assert name in [path.name for path in original(variant.kernel)]
-    monkeypatch.setattr(build.cache, "source_closure", closure)
+    (device / "sm90" / "gemm_cluster.py").write_text("# no part of it\n")
+    assert key(tmp_path, variant) == before
+    with (device / name).open("a") as text:
+        text.write("# one more line\n")
     assert key(tmp_path, variant) != before
 
 
@@ -71,17 +75,16 @@ def test_the_key_follows_triton_its_environment_and_the_files_that_drive_it(tmp_
     with monkeypatch.context() as m:
         m.setitem(build.cache.ENVIRONMENT, "TRITON_DEFAULT_FP_FUSION", "0")
         keys.add(key(tmp_path))
-    for name in ("compile.py", "elf.py", "params.py"):
+    for name in build.cache.DRIVERS:
         folder = tmp_path / name
-        (folder / "kernels").mkdir(parents=True)
-        (folder / "aot").mkdir()
-        for other in ("compile.py", "elf.py", "params.py"):
+        (folder / "aot").mkdir(parents=True)
+        for other in build.cache.DRIVERS:
             text = (ROOT / "aot" / other).read_text() + ("# changed\n" if other == name else "")
             (folder / "aot" / other).write_text(text)
         with monkeypatch.context() as m:
-            m.setattr(build.cache, "KERNELS", folder / "kernels")
+            m.setattr(build.cache, "ROOT", folder)
             keys.add(key(tmp_path))
-    assert len(keys) == 6
+    assert len(keys) == 3 + len(build.cache.DRIVERS)
 
 
 # Each changes the cubin, or stops the compiler, where it is seen.
@@ -93,10 +96,10 @@ LEFT_OVER = {
 SCRIPT = """
 import dataclasses, os, sys
 from aot.compile import compile_variant
-from kernels.spec import Config, Problem, Variant
+from kernels.table.spec import Config, Problem, Variant
 problem = Problem("gemm", "f16", "f16", "exact", "nt")
 before = dict(os.environ)
-print(compile_variant(Variant(problem, Config(16, 16, 16, warps=4, stages=1), "gemm.gemm", 90)).sha256)
+print(compile_variant(Variant(problem, Config(16, 16, 16, warps=4, stages=1), "portable.gemm.gemm", 90)).sha256)
 assert dict(os.environ) == before
 """
 
@@ -127,7 +130,7 @@ def test_what_triton_read_when_it_was_imported_is_refused_by_name(monkeypatch, p
 
 def test_the_environment_is_put_back_also_after_a_failure(monkeypatch):
     monkeypatch.setenv("LIBGEMM_TEST_WORD", "kept")
-    before = dict(aot_compile.os.environ)
+    before = dict(os.environ)
     with pytest.raises(CompileError):
-        compile_variant(dataclasses.replace(SMALL, kernel="gemm.no_such_kernel"))
-    assert dict(aot_compile.os.environ) == before
+        compile_variant(dataclasses.replace(SMALL, config=Config(16, 16, 8, warps=4, stages=1)))
+    assert dict(os.environ) == before

@@ -56,7 +56,7 @@ def test_a_c_program_needs_only_the_header_and_the_library(tmp_path):
 
 def driver_probe() -> str:
     """C expressions about the driver's interface that both our driver.h and cuda.h can answer."""
-    source = (CSRC / "driver.h").read_text()
+    source = (CSRC / "launch" / "driver.h").read_text()
     constants = re.findall(r"\b(CUDA_\w+|CU_[A-Z_0-9]+) = \d+", source)
     assert len(constants) >= 20
     own = {"grid_x": "gridDimX", "block_z": "blockDimZ", "shared_bytes": "sharedMemBytes", "stream": "hStream",
@@ -82,14 +82,14 @@ int main(void) {{ {driver_probe()} return 0; }}"""
 
 @pytest.mark.skipif(not CUDA_HEADERS, reason="triton's cuda.h is not installed")
 def test_our_driver_declarations_agree_with_cuda_h(tmp_path):
-    ours = probe(tmp_path, "driver.h", "ours", f"-I{CSRC}")
+    ours = probe(tmp_path, "launch/driver.h", "ours", f"-I{CSRC}")
     assert ours == probe(tmp_path, "cuda.h", "theirs", f"-isystem{CUDA_HEADERS}")
 
 
 @pytest.mark.skipif(not CUDA_HEADERS, reason="triton's cuda.h is not installed")
 def test_every_driver_function_has_the_name_that_cuda_h_gives_it(tmp_path):
     """cuda.h renames functions with a newer ABI by macros; the suffixed name is the one to look up."""
-    symbols = re.findall(r'X\(\w+, "(\w+)"', (CSRC / "driver.h").read_text())
+    symbols = re.findall(r'X\(\w+, "(\w+)"', (CSRC / "launch" / "driver.h").read_text())
     plain = [re.sub(r"_v\d+$", "", s) for s in symbols]
     (tmp_path / "names.c").write_text("#include <cuda.h>\n" + "".join(f"NAME {name}\n" for name in plain))
     done = subprocess.run(["gcc", "-E", f"-I{CUDA_HEADERS}", "names.c"], cwd=tmp_path, capture_output=True, text=True)

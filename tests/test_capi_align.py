@@ -85,7 +85,7 @@ def test_an_odd_operand_is_copied_then_read_through_descriptors(name, layout):
         ld = up(cols, 64)
         source = {"address": getattr(call.args, letter), "ld": getattr(call.args, f"ld{letter}")}
         if letter in odd:
-            assert [found[f"{letter}_{x}"] for x in ("rows", "cols", "turn", "copy")] == [rows, cols, 0, place]
+            assert [found[f"{letter}_{x}"] for x in ("rows", "cols", "transpose", "copy")] == [rows, cols, 0, place]
             assert (found[f"copy_ld{letter}"], found[f"ld{letter}"]) == (ld, source["ld"])
             assert found[f"{letter}_ptr"] == int(ffi.cast("uintptr_t", source["address"]))
             assert map_of(product, letter) == (place, (cols, rows), 2 * ld)
@@ -166,7 +166,7 @@ def test_tf32_in_other_layouts_is_turned_first(layout, odd):
             assert found[f"{letter}_rows"] == 0
             assert map_of(product, letter) == (at("ab".index(letter)), (cols, rows), 4 * EVEN[f"ld{letter}"])
             continue
-        assert [found[f"{letter}_{x}"] for x in ("rows", "cols", "turn")] == [rows, cols, wanted[letter]]
+        assert [found[f"{letter}_{x}"] for x in ("rows", "cols", "transpose")] == [rows, cols, wanted[letter]]
         rows, cols = (cols, rows) if wanted[letter] else (rows, cols)
         assert cols == K
         assert (found[f"{letter}_copy"], found[f"copy_ld{letter}"]) == (place, up(K, 32))
@@ -194,11 +194,11 @@ def test_a_product_behind_copies_may_share_k_in_the_rest_of_the_workspace(odd):
     call = with_space(big(**few).set(**{f"ld{letter}": 32769 for letter in odd}))
     _, product = two_launches(call)
     found, copies = values(product), len(odd) * 64 * 32768 * 2
-    assert found["splits"] >= 2 and found["slots"] == at(SPACE) + copies
-    assert found["partials"] == found["slots"] + 128
+    assert found["splits"] >= 2 and found["semaphores"] == at(SPACE) + copies
+    assert found["partials"] == found["semaphores"] + 128
     assert call.args.workspace_bytes == copies + 128 + 64 * 64 * 4 * found["splits"]
     _, whole = two_launches(call.set(workspace_bytes=copies))
-    assert values(whole).get("slots", 0) == 0  # the copies fit, the parts do not
+    assert values(whole).get("semaphores", 0) == 0  # the copies fit, the parts do not
 
 
 @in_stand_in(SM=100)

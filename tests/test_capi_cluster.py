@@ -14,7 +14,7 @@ from stand_in import in_stand_in, python, scratch
 from test_capi_fast import tiles
 from test_capi_threads import sources
 
-from kernels.model import CLUSTERS
+from kernels.table.model import CLUSTERS
 
 pytestmark = needs(90)  # these rows are Hopper's
 
@@ -63,7 +63,7 @@ def launch_is_shared(v, m: int, n: int, size: int) -> None:
     assert (found["cluster"], found["grid"]) == (size, [tiles(v, m, n) * size, 1, 1]), v.name
     assert (found["block"], found["shared"]) == ([32 * v.warps, 1, 1], v.shared_bytes), v.name
     arguments = values(found)
-    assert arguments["splits"] == size and "slots" not in arguments and "partials" not in arguments
+    assert arguments["splits"] == size and "semaphores" not in arguments and "partials" not in arguments
 
 
 @in_stand_in()
@@ -145,7 +145,7 @@ def library_for_older_drivers() -> str:
     assert ".min_cuda = 13000" in newer
     table.write_text(newer.replace(".min_cuda = 13000", ".min_cuda = 12000"))
     command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-fPIC", "-shared", f"-I{folder}", "-o", "older.so"]
-    files = map(str, sorted(folder.glob("*.c")))
+    files = map(str, sorted(folder.rglob("*.c")))
     subprocess.run([*command, *files, "-ldl", "-lpthread"], cwd=folder, check=True)
     return str(folder / "older.so")
 

@@ -4,7 +4,7 @@ import struct
 
 from built import needs
 from calls import Call as LegalCall
-from calls import K, at, last_launch, launches, manifest, ok, refused, values
+from calls import K, at, last_launch, launches, ok, parameters, refused, values
 from libgemm._library import text
 from libgemm.inspect import variants
 from stand_in import in_stand_in
@@ -32,10 +32,9 @@ def tiles(v, m: int, n: int) -> int:
 
 def maps(launch: dict) -> dict[str, tuple]:
     """name -> (address, rank, bytes of the map) of each descriptor, as the stand-in wrote it."""
-    record = next(r for r in manifest()["variants"] if r["entry"] == launch["kernel"])
-    names = [p["name"] for p in manifest()["kernels"][record["kernel"]]]
     found = {}
-    for name, parameter in zip(names, launch["params"], strict=True):
+    for known, parameter in parameters(launch):
+        name = known["name"]
         if name.endswith(".map"):
             data = bytes.fromhex(parameter["hex"])
             assert data.startswith(b"FAKETMAP"), name
@@ -101,11 +100,11 @@ def test_a_split_row_shares_k_and_uses_the_workspace():
         found = values(last_launch())
         assert found["splits"] >= 2
         assert last_launch()["grid"][0] == 4 * found["splits"] <= MULTIPROCESSORS
-        assert (found["slots"], found["partials"]) == (at(6), at(6) + 128)
+        assert (found["semaphores"], found["partials"]) == (at(6), at(6) + 128)
         assert needed == 128 + 4 * found["splits"] * 8 * 64 * 4
-        seen.add(found["nonce"])
+        seen.add(found["epoch"])
     assert len(seen) == 3
-    assert all(0 <= nonce < 1 << 54 for nonce in seen)
+    assert all(0 <= epoch < 1 << 54 for epoch in seen)
 
 
 @in_stand_in()
@@ -114,9 +113,9 @@ def test_without_a_workspace_the_same_problem_runs_unsplit():
     assert call.workspace() > 0
     assert "_workspace" not in text(call.variant().name)
     ok(call.run())
-    assert "slots" not in values(last_launch())
+    assert "semaphores" not in values(last_launch())
     ok(call.set(workspace=at(6), workspace_bytes=call.workspace()).run())
-    assert "_workspace" in text(call.variant().name) and values(last_launch())["slots"] == at(6)
+    assert "_workspace" in text(call.variant().name) and values(last_launch())["semaphores"] == at(6)
     refused(call.set(workspace=at(6) + 4, workspace_bytes=1 << 12).run(), "INVALID_ARGUMENT", "multiple of 16")
 
 

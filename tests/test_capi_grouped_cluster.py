@@ -11,9 +11,9 @@ from test_capi_cluster import shares
 from test_capi_fast import maps, tiles
 from test_capi_grouped_fast import INNER, NOTHING, TYPES
 
-from kernels.model import CLUSTERS, Work, estimate, features
-from kernels.spec import LAYOUTS
-from kernels.variants import variants as table
+from kernels.table.model import CLUSTERS, Work, estimate, features
+from kernels.table.spec import LAYOUTS
+from kernels.table.variants import variants as table
 from tests.gpu.cases_groups import group_cases
 
 pytestmark = needs(90)  # these rows are Hopper's
@@ -203,7 +203,7 @@ def test_c_and_python_expect_the_same_time_and_the_same_clusters():
 def test_a_row_takes_every_problem_of_the_gpu_suite_and_shares_its_k():
     """The suite's pads, types and sizes; some of its problems leave blocks without a step."""
     assert [v["kernel"] for v in manifest()["variants"] if v["name"] == cluster_rows()[0].name] == [
-        "grouped_cluster_sm90.grouped_mm_cluster"
+        "sm90.grouped_mm_cluster.grouped_mm_cluster"
     ]
     for v in cluster_rows():
         seen, idle, cut = set(), 0, 0

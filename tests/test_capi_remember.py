@@ -36,7 +36,7 @@ def launched(call: Call) -> dict:
     ok(call.run())
     found = last_launch()
     facts = {k: found[k] for k in ("handle", "kernel", "grid", "block", "cluster", "shared", "stream", "device")}
-    return facts | {"values": {k: v for k, v in values(found).items() if k != "nonce"}, "maps": maps(found)}
+    return facts | {"values": {k: v for k, v in values(found).items() if k != "epoch"}, "maps": maps(found)}
 
 
 def launched_fresh(call: Call) -> dict:
@@ -149,12 +149,12 @@ def test_a_workspace_that_shrinks_is_not_written_past_its_end():
     assert needed > 0
     call = Call("gemm", **FEW, workspace=at(6), workspace_bytes=needed)
     split = launched(call)
-    assert split["values"]["splits"] >= 2 and split["values"]["slots"] == at(6)
+    assert split["values"]["splits"] >= 2 and split["values"]["semaphores"] == at(6)
     whole = launched(call.set(workspace_bytes=needed - 1))
-    assert "slots" not in whole["values"] and whole["kernel"] != split["kernel"]
+    assert "semaphores" not in whole["values"] and whole["kernel"] != split["kernel"]
     assert launched(call.set(workspace=0, workspace_bytes=needed)) == whole
     again = launched(call.set(workspace=at(7)))
-    assert (again["grid"], again["values"]["slots"]) == (split["grid"], at(7))
+    assert (again["grid"], again["values"]["semaphores"]) == (split["grid"], at(7))
     assert again["values"]["partials"] - at(7) == split["values"]["partials"] - at(6)
 
 
@@ -162,7 +162,7 @@ def test_a_workspace_that_shrinks_is_not_written_past_its_end():
 @in_stand_in()
 def test_each_split_launch_has_its_own_number():
     call = Call("gemm", **FEW, workspace=at(6), workspace_bytes=Call("gemm", **FEW).workspace())
-    seen = [ok(call.run()) or values(last_launch())["nonce"] for _ in range(4)]
+    seen = [ok(call.run()) or values(last_launch())["epoch"] for _ in range(4)]
     assert len(set(seen)) == 4
 
 

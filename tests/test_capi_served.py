@@ -7,7 +7,7 @@ from libgemm._library import ffi, lib, text
 from libgemm.inspect import variants
 from stand_in import in_stand_in
 
-from kernels.spec import TARGETS
+from kernels.table.targets import TARGETS
 
 
 @needs(100, 120)

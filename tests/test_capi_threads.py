@@ -19,7 +19,7 @@ from aot.render import in_table_order, render
 from build.cache import Cache
 from build.compile_all import Limits, compile_all
 from build.link import CSRC
-from kernels.variants import variants
+from kernels.table.variants import variants
 
 THREADS, CALLS = 8, 100
 SANITIZERS = {"address and undefined": "address,undefined", "thread": "thread"}
@@ -82,7 +82,7 @@ def sanitized(folder: Path, kind: str, output: Path, *files) -> None:
 @pytest.mark.parametrize("name", SANITIZERS)
 def test_the_core_is_clean_under_the_sanitizer(tmp_path, name):
     folder = sources()
-    sanitized(folder, SANITIZERS[name], tmp_path / "core", *sorted(folder.glob("*.c")), TESTS / "c" / "core.c")
+    sanitized(folder, SANITIZERS[name], tmp_path / "core", *sorted(folder.rglob("*.c")), TESTS / "c" / "core.c")
     done = run(tmp_path / "core", TSAN_OPTIONS="halt_on_error=1", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     started, loaded, rows = map(int, re.findall(r"\d+", done.stdout))

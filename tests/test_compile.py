@@ -18,10 +18,11 @@ from aot.compile import compile_variant, source_closure
 from aot.elf import CubinError, read_cubin
 from aot.manifest import driver_floor
 from aot.params import CompileError, expected_params
+from aot.toolchain import offline
 from build.package import header_constant
-from kernels import grouped_gemm
-from kernels.spec import Config
-from kernels.variants import variants
+from kernels.device.portable import grouped_gemm
+from kernels.table.spec import Config
+from kernels.table.variants import variants
 
 ROOT = Path(__file__).resolve().parent.parent
 PTX = ".version 8.8\n.target sm_90a\n"
@@ -55,10 +56,10 @@ def test_parameters_are_those_of_the_cubin_and_of_the_ptx_entry(artifact):
 
 def test_facts_come_from_the_cubin(artifact):
     facts = read_cubin(artifact.cubin)
-    assert (facts.target, facts.kernel, facts.toolkit) == (90, "gemm", artifact.toolkit)
+    assert (facts.target, facts.kernel, facts.toolkit) == (90, small(row()).symbol, artifact.toolkit)
     assert facts.threads == artifact.warps * 32
     assert 16 <= artifact.registers <= 255
-    assert artifact.entry == "gemm"
+    assert artifact.entry == small(row()).symbol == f"libgemm_{artifact.variant}"
 
 
 def test_the_tool_and_the_compiler_give_the_same_bytes(artifact):
@@ -74,9 +75,9 @@ def test_the_tool_and_the_compiler_agree_for_the_other_operations(op):
 SCRIPT = """
 import sys; sys.path.insert(0, sys.argv[1])
 from aot.compile import compile_variant
-from kernels.spec import *
+from kernels.table.spec import *
 problem = Problem("gemm", "bf16", "bf16", "exact", "nt")
-variant = Variant(problem, Config(16, 16, 16, warps=4, stages=1), "gemm.gemm", 90, ("align16",))
+variant = Variant(problem, Config(16, 16, 16, warps=4, stages=1), "portable.gemm.gemm", 90, ("align16",))
 print(compile_variant(variant).sha256)
 """
 
@@ -109,8 +110,8 @@ def test_a_launcher_that_would_pass_alpha_as_double_fails_the_compilation(monkey
 
 
 def test_a_kernel_that_does_not_compile_names_its_variant():
-    broken = dataclasses.replace(small(row()), kernel="gemm.no_such_kernel")
-    with pytest.raises(CompileError, match=r"gemm_bf16_bf16_bf16_nt__sm90__16x16x16.*no_such_kernel"):
+    broken = dataclasses.replace(row(), config=Config(16, 16, 8, warps=4, stages=1))  # no dot is as short
+    with pytest.raises(CompileError, match=r"gemm_bf16_bf16_bf16_nt__sm90__16x16x8.*CompilationError: .*multiply_tile"):
         compile_variant(broken)
 
 
@@ -122,14 +123,14 @@ def test_more_shared_memory_than_the_target_has_is_refused():
 
 @pytest.mark.parametrize("field", ["global_scratch_size", "profile_scratch_size"])
 def test_a_kernel_that_needs_scratch_memory_is_refused(artifact, field):
-    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm", field: 128}
+    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": artifact.entry, field: 128}
     with pytest.raises(CompileError, match=f"needs {field} = 128"):
         aot_compile.make_artifact(small(row()), metadata, artifact.cubin, PTX)
 
 
 def test_scratch_memory_is_as_aligned_as_the_caller_gives_it(artifact):
     asking = dataclasses.replace(small(row()), guard=("align16", "linear", "scratch"))
-    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm", "global_scratch_size": 256}
+    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": artifact.entry, "global_scratch_size": 256}
     assert aot_compile.make_artifact(asking, metadata, artifact.cubin, PTX).scratch_bytes == 256
     for more, words in (
         ({"global_scratch_align": 256}, "aligned to 256 bytes, has 128"),
@@ -138,18 +139,18 @@ def test_scratch_memory_is_as_aligned_as_the_caller_gives_it(artifact):
     ):
         with pytest.raises(CompileError, match=words):
             aot_compile.make_artifact(asking, metadata | more, artifact.cubin, PTX)
-    given = re.search(r"SCRATCH_ALIGN = (\d+)", (ROOT / "aot" / "csrc" / "internal.h").read_text())
+    given = re.search(r"SCRATCH_ALIGN = (\d+)", (ROOT / "aot" / "csrc" / "select" / "split.h").read_text())
     assert int(given[1]) == aot_compile.SCRATCH_ALIGN
 
 
 def test_metadata_and_cubin_must_agree(artifact):
     metadata = {"num_warps": 8, "num_ctas": 1, "shared": 0, "name": "other"}
-    with pytest.raises(CompileError, match="cubin holds gemm, metadata says other; cubin requires 128 threads"):
+    with pytest.raises(CompileError, match=r"cubin holds libgemm_gemm_\w+, metadata says other; cubin requires 128"):
         aot_compile.make_artifact(small(row()), metadata, artifact.cubin, PTX)
 
 
 def test_a_kernel_that_waits_for_its_predecessor_says_so_in_its_ptx(artifact):
-    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm"}
+    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": artifact.entry}
     for ptx, overlaps in (("griddepcontrol.wait;", True), ("griddepcontrol.launch_dependents;", False)):
         assert aot_compile.make_artifact(small(row()), metadata, artifact.cubin, PTX + ptx).overlaps is overlaps
     assert not artifact.overlaps
@@ -161,7 +162,9 @@ def test_every_kernel_written_for_hopper_waits_by_itself(manifest):
     assert not any(v["overlaps"] for v in manifest["variants"] if v["target"] < 90)
     found = {v["kernel"]: v["overlaps"] for v in manifest["variants"] if v["target"] >= 90}
     assert {kernel for kernel, overlaps in found.items() if overlaps} == {
-        kernel for kernel in found if "_sm90." in kernel or kernel in ("align.align", "grouped_gemm.grouped_gemm")
+        kernel
+        for kernel in found
+        if kernel.startswith("sm90.") or kernel in ("portable.align.align", "portable.grouped_gemm.grouped_gemm")
     }
 
 
@@ -173,7 +176,7 @@ def test_what_is_no_cubin_is_refused(data):
 
 def blackwell(target: int, kernel: str):
     """The row of this kernel that compiles fastest."""
-    found = [v for v in variants((target,)) if v.kernel == f"gemm_descriptor.{kernel}" and "linear" in v.guard]
+    found = [v for v in variants((target,)) if v.kernel == f"sm100.gemm.{kernel}" and "linear" in v.guard]
     return min(found, key=lambda v: v.config.block_m * v.config.block_n)
 
 
@@ -181,11 +184,11 @@ def blackwell(target: int, kernel: str):
 def test_a_descriptor_kernel_reads_the_maps_alone(kernel):
     """Nobody fills in the sizes and strides that Triton passes beside each map."""
     variant = blackwell(100, kernel)
-    with aot_compile.offline(variant) as (target, record, _):
+    with offline(variant) as (target, record, _):
         aot_compile.run_compile(variant, target)
         ptx = next(Path(p) for name, p in record["metadata_group"].items() if name.endswith(".ptx")).read_text()
     names = [name for name, _ in expected_params(variant)]
-    read = {names[int(i)] for i in re.findall(rf"ld\.param\S*\s[^;]*\[{kernel}_param_(\d+)\]", ptx)}
+    read = {names[int(i)] for i in re.findall(rf"ld\.param\S*\s[^;]*\[{variant.symbol}_param_(\d+)\]", ptx)}
     assert {"bias_ptr", "K", "alpha", "beta"} <= read
     assert not [name for name in read if "." in name]
     assert "tcgen05.mma" in ptx and "mma.sync" not in ptx
@@ -199,7 +202,7 @@ def test_kin_of_the_default_targets_get_their_descriptor_kernels(target):
 
 
 def test_the_source_closure_has_the_kernel_and_its_helpers():
-    assert [p.name for p in source_closure("gemm.gemm")] == ["gemm.py", "tiles.py"]
+    assert [p.name for p in source_closure("portable.gemm.gemm")] == ["gemm.py", "tiles.py"]
 
 
 def test_an_artifact_survives_its_record(artifact):
@@ -214,6 +217,6 @@ def test_kernels_clamp_to_the_header_s_largest_size():
 
 
 def test_ptx_for_another_architecture_is_refused(artifact):
-    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": "gemm"}
+    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 0, "name": artifact.entry}
     with pytest.raises(CompileError, match="PTX is for sm_90, sm_90a was asked for"):
         aot_compile.make_artifact(small(row()), metadata, artifact.cubin, ".target sm_90\n")

@@ -1,4 +1,4 @@
-"""From measurements to what ships: build/fit.py on made-up times, the candidates, and the file that make tune grows."""
+"""From measurements to what ships: fit.py on made-up times, the candidates, and the file that make tune grows."""
 
 import importlib.util
 import json
@@ -7,21 +7,21 @@ import random
 
 import pytest
 
-from kernels import model
-from kernels.candidates import candidates
-from kernels.spec import LAYOUTS
+from build.tune.candidates import candidates
+from kernels.table import model
+from kernels.table.spec import LAYOUTS
 
 if importlib.util.find_spec("numpy") is None:
     pytest.skip("needs numpy", allow_module_level=True)
 
 import numpy as np
 
-from build import fit
+from build.tune import fit
 
 TABLE = candidates()
 BY_NAME = {v.fit_name: v for v in TABLE}
 FAST, SLOW, THIN = "128x256x64_coop", "64x128x64_pingpong", "16x64x128_swap"
-ALWAYS = [name for name, v in BY_NAME.items() if v.family in fit.ALWAYS]
+ALWAYS = [name for name, v in BY_NAME.items() if v.family.full_name in fit.ALWAYS]
 KNOWN = (4096, 4096, 4096, "nt")  # marked as a shape that people run
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from kernels.variants import variants
+from kernels.table.variants import variants
 from tests.fuzz import targets
 from tests.fuzz.table import table
 

@@ -1,4 +1,4 @@
-"""The import rules of the tree, read from the source: kernels -> aot -> build, runtime apart. Imports none of it."""
+"""The import rules of the tree, room by room, read from the source: kernels -> aot -> build, runtime apart."""
 
 import ast
 import sys
@@ -8,72 +8,80 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# folder -> third-party packages and folders of ours that its files may import, beside the standard library
-ALLOWED = {
-    "kernels": {"kernels", "triton"},
-    "aot": {"aot", "kernels", "triton", "jinja2", "lz4", "elftools"},
-    "build": {"build", "aot", "kernels", "cffi", "pebble", "tqdm", "elftools", "numpy"},
+# A room, and what its files may import beside the standard library and the room itself: packages of others, and rooms
+# of ours. A folder that is not named here is part of the one above it.
+ROOMS = {
+    "kernels/table": set(),
+    "kernels/device/portable": {"triton"},
+    "kernels/device/sm90": {"triton", "kernels.device.portable"},
+    "kernels/device/sm100": {"triton", "kernels.device.portable"},
+    "aot": {"kernels.table", "triton", "jinja2", "lz4", "elftools"},
+    "build": {"aot", "kernels.table", "cffi", "pebble", "tqdm", "elftools"},
+    "build/tune": {"build", "aot", "kernels.table", "bench.measure", "bench.suites", "libgemm", "torch", "numpy"},
+    "bench/suites": set(),
+    "bench/measure": {"bench.suites", "libgemm", "torch"},
+    "bench/report": {"bench.suites", "kernels.table", "matplotlib"},
+    "bench": {"bench.measure", "bench.suites", "bench.report", "libgemm", "torch"},
     "runtime/libgemm": {"libgemm", "cffi", "_cffi_backend"},
 }
-# module -> the only files that may import it
+# room, package -> the only files of it that may import that.
 ONLY = {
-    ("aot", "triton"): {"compile.py"},
+    ("aot", "triton"): {"compile.py", "toolchain.py"},
     ("aot", "jinja2"): {"render.py"},
     ("aot", "lz4"): {"pack.py"},
-    ("build", "numpy"): {"fit.py"},
-    ("kernels", "triton"): {
-        "align.py",
-        "gemm.py",
-        "grouped_gemm.py",
-        "gemm_descriptor.py",
-        "gemm_sm90.py",
-        "ring_sm90.py",
-        "cluster_sm90.py",
-        "output_sm90.py",
-        "grouped_gemm_sm90.py",
-        "grouped_sm90.py",
-        "grouped_swap_sm90.py",
-        "grouped_cluster_sm90.py",
-        "groups_sm90.py",
-        "queue_sm90.py",
-        "wgmma_sm90.py",
-        "grouped_mm.py",
-        "tiles.py",
-    },
+    ("build/tune", "numpy"): {"fit.py"},
 }
+FILES = sorted({path for top in ROOMS for path in (ROOT / top).rglob("*.py")})
+
+
+def room_of(path: Path) -> str:
+    """The innermost room."""
+    return max((room for room in ROOMS if path.is_relative_to(ROOT / room)), key=len)
 
 
 def imports(path: Path) -> set[str]:
-    names = set()
+    """What a file imports, but for the standard library: "kernels.table.spec"."""
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names.add("." if node.level else node.module.split(".")[0])
-    return names - set(sys.stdlib_module_names)
+            if node.level:
+                continue  # of its own folder
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.split(".")[0] not in sys.stdlib_module_names}
 
 
-FILES = [(folder, path) for folder in ALLOWED for path in sorted((ROOT / folder).rglob("*.py"))]
+def outside(names: set[str], room: str) -> set[str]:
+    """Those a file of this room may not import. `from a import b` stands as a and as a.b, of which one must be allowed
+    where b is a room, and a otherwise."""
+    own = room.removeprefix("runtime/").replace("/", ".")
+    allowed = ROOMS[room] | {own}
+
+    def is_allowed(name: str) -> bool:
+        return any(name == room or name.startswith(f"{room}.") for room in allowed)
+
+    return {
+        name for name in names
+        if not is_allowed(name) and not any(is_allowed(more) for more in names if more.startswith(f"{name}."))
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize(("folder", "path"), FILES, ids=lambda x: x.name if isinstance(x, Path) else x)
-def test_a_file_imports_only_what_its_layer_may(folder, path):
-    found = imports(path)
-    assert found <= ALLOWED[folder], f"{path} imports {found - ALLOWED[folder]}"
-    for (layer, module), files in ONLY.items():
-        if layer == folder and module in found:
-            assert path.name in files, f"{path} imports {module}; only {files} may"
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_imports_only_what_its_room_may(path):
+    room, found = room_of(path), imports(path)
+    assert not outside(found, room), f"{path} imports {outside(found, room)}"
+    for (place, package), files in ONLY.items():
+        if place == room and package in {name.split(".")[0] for name in found}:
+            assert path.name in files, f"{path} imports {package}; only {files} may"
 
 
-def test_the_specification_is_a_leaf():
-    assert imports(ROOT / "kernels" / "model.py") == set()
-    assert imports(ROOT / "kernels" / "spec.py") == {"kernels"}
-    assert imports(ROOT / "aot" / "artifact.py") == set()
-
-
-def test_no_benchmark_imports_triton():
-    for path in sorted((ROOT / "bench").rglob("*.py")):
-        assert "triton" not in imports(path), path
+def test_the_rules_are_about_rooms_that_are_there_and_refuse_what_they_should():
+    assert all(list((ROOT / room).glob("*.py")) for room in ROOMS)
+    assert outside({"triton", "kernels.table.spec", "kernels.device.sm90"}, "aot") == {"kernels.device.sm90"}
+    assert outside({"kernels", "kernels.device"}, "build") == {"kernels", "kernels.device"}
+    assert outside({"torch"}, "kernels/table") == outside({"torch"}, "build") == {"torch"}
+    assert outside({"build.tune.fit", "build.tune"}, "build") == set()  # the same room, one below
 
 
 def test_bootstrap_runs_on_the_standard_library_alone():
@@ -83,4 +91,4 @@ def test_bootstrap_runs_on_the_standard_library_alone():
 def test_nobody_imports_the_runtime_by_its_folder():
     for path in ROOT.rglob("*.py"):
         if not {".venv", ".cache"} & set(path.relative_to(ROOT).parts):
-            assert "runtime" not in imports(path), path
+            assert not any(name.split(".")[0] == "runtime" for name in imports(path)), path

@@ -49,7 +49,7 @@ def test_two_folders_give_the_same_bytes(tmp_path):
 
 
 def test_a_launcher_doctored_to_pass_alpha_as_double_does_not_build(tmp_path, csrc):
-    doctor(csrc / "internal.h", "  float alpha, beta;\n", "  double alpha;\n  float beta;\n")
+    doctor(csrc / "launch" / "call.h", "  float alpha, beta;\n", "  double alpha;\n  float beta;\n")
     with pytest.raises(BuildError, match="alpha has 4 bytes in the cubin"):
         link(generated(), tmp_path / "libgemm.so", csrc)
     assert not (tmp_path / "libgemm.so").exists()
@@ -63,7 +63,7 @@ def test_a_leaked_symbol_fails_the_link(tmp_path, csrc):
 
 
 def test_a_missing_symbol_fails_the_link(tmp_path, csrc):
-    doctor(csrc / "info.c", "int32_t libgemm_abi(void) { return LIBGEMM_ABI; }\n", "")
+    doctor(csrc / "api" / "info.c", "int32_t libgemm_abi(void) { return LIBGEMM_ABI; }\n", "")
     with pytest.raises(BuildError, match=r"missing \['libgemm_abi'\]"):
         link(generated(), tmp_path / "libgemm.so", csrc)
 
@@ -104,7 +104,7 @@ def test_a_missing_compiler_is_named_with_its_package(tmp_path):
 def test_a_failed_link_leaves_the_old_library(tmp_path, csrc):
     path = tmp_path / "libgemm.so"
     path.write_bytes(b"old")
-    doctor(csrc / "error.c", "return last_error; }", "return last_error }")
+    doctor(csrc / "api" / "error.c", "return last_error; }", "return last_error }")
     with pytest.raises(BuildError, match=r"error\.c"):
         link(generated(), path, csrc)
     assert path.read_bytes() == b"old"

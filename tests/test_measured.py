@@ -7,10 +7,11 @@ import pytest
 from conftest import ROOT
 from made_report import DRAWN, HOST, A, B, made_report, row
 
-from bench import opening, pictures, readme
-from bench.rows import digest, floor_us, flops, groups, kind, label, read, summarise, traffic
-from bench.words import figure, parts_of
-from kernels.spec import DEFAULT_TARGETS
+from bench.report import opening, pictures, readme
+from bench.report.rows import digest, groups, kind, label, read, summarise
+from bench.report.words import figure, parts_of
+from bench.suites.roofline import floor_us, flops, traffic
+from kernels.table.targets import DEFAULT_TARGETS
 
 REPORTS = pictures.reports(ROOT / "bench" / "results")
 
@@ -38,10 +39,10 @@ def test_the_readme_counts_what_is_in_dist(dist, manifest):
     texts = [standing("library"), found]
     printed, true = (float(re.search(r"([\d.]+) MB hold", text)[1]) for text in texts)
     assert printed == pytest.approx(true, abs=0.11), (
-        "run `.venv/bin/python bench/readme.py`"
+        "run `.venv/bin/python bench/report/readme.py`"
     )  # compilers differ a little
     counts = [" ".join(re.sub(r"[\d.]+ MB hold", "", text).split()) for text in texts]
-    assert counts[0] == counts[1], "run `.venv/bin/python bench/readme.py`"
+    assert counts[0] == counts[1], "run `.venv/bin/python bench/report/readme.py`"
 
 
 def made_dist(folder, targets, variants: int = 1234) -> str | None:

@@ -1,4 +1,4 @@
-"""The formula of kernels/model.py and its mirror in C give the same times; measured winners run. Needs no GPU."""
+"""The formula of kernels/table/model.py and its mirror in C give the same times; measured winners run. Needs no GPU."""
 
 import dataclasses
 import itertools
@@ -10,9 +10,10 @@ from built import needs
 from libgemm._library import ffi, lib, text
 from libgemm.inspect import variants
 
-from kernels.model import Model, Work, features, rough, stride_class, tuned
-from kernels.spec import LAYOUTS, TARGETS
-from kernels.variants import variants as table
+from kernels.table.model import Model, Work, features, rough, stride_class, tuned
+from kernels.table.spec import LAYOUTS
+from kernels.table.targets import TARGETS
+from kernels.table.variants import variants as table
 
 pytestmark = needs(90)  # these rows are Hopper's
 
@@ -94,11 +95,11 @@ def test_c_and_python_expect_the_same_time():
         assert choice.covered == 1 and text(choice.reason).startswith(f"tuned: {choice.expected_us:.4g} us expected")
         row, size = ROWS[name], TYPES[ROWS[name].problem.a][1]
         classes |= {stride_class(ld * size) for ld in (problem.lda, problem.ldb)}
-        kinds.add((row.family, row.problem.a))
-        splits.setdefault(row.family, set()).add(round(split))
+        kinds.add((row.family.full_name, row.problem.a))
+        splits.setdefault(row.family.full_name, set()).add(round(split))
         seen += 1
     assert seen > 600 and classes == {0, 1, 2, 3}
-    assert {family for family, _ in kinds} == {row.family for row in ROWS.values() if row.fit}
+    assert {family for family, _ in kinds} == {row.family.full_name for row in ROWS.values() if row.fit}
     assert {a for _, a in kinds} == set(TYPES)
     assert len(splits["cluster"]) > 3 and 1 not in splits["cluster"] and max(splits["cluster"]) == 8
     assert max(splits["swap_split"]) > 8 and splits["coop"] == splits["gemm"] == {1}
@@ -106,7 +107,7 @@ def test_c_and_python_expect_the_same_time():
 
 def test_c_and_python_share_k_among_the_same_clusters():
     """Where a row may run, C says; where tiles times clusters are at the edge, both must still agree."""
-    names = [n for n, r in ROWS.items() if r.family.endswith("cluster") and r.problem.d == "bf16"]
+    names = [n for n, r in ROWS.items() if r.family.split == "cluster" and r.problem.d == "bf16"]
     for name, tiles, steps in itertools.product(
         names, (1, 14, 15, 16, 17, 18, 22, 23, 30, 39, 40, 66, 67), (1, 2, 7, 9, 64)
     ):
@@ -146,6 +147,7 @@ def tile_of(name: str) -> str:
 
 
 KNOWN = tuned(90).known
+SPLITS = {row.fit_name: row.family.split for row in ROWS.values()}
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
@@ -171,6 +173,6 @@ def test_where_the_winner_may_not_run_another_does():
         assert (many.op == "grouped_mm") == many.single
         assert ROWS[odd.name].guard in ((), ("descriptor_ab", "linear")) or "cluster" in odd.name
         bound = libgemm.explain(m, n, k, layout=layout, target=90, batch_invariant=True).variant
-        assert (tile_of(bound.name) == tile) == (not tile.endswith(("cluster", "split")))
+        assert (tile_of(bound.name) == tile) == (not SPLITS[tile])
         moved |= {what for what, v in (("gelu", activated), ("bound", bound)) if tile_of(v.name) != tile}
     assert moved == {"gelu", "bound"}

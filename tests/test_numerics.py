@@ -9,7 +9,7 @@ import itertools
 import pytest
 from numerics import ENTRY, EPILOGUE, EVEN, HALF, ODD, ROWS, TABLE, job, names, results
 
-from kernels.spec import OPS
+from kernels.table.spec import OPS
 from tests.gpu.cases import ACTIVATIONS, TYPES, random_case
 
 STEPS = {"m": 72, "n": 72, "k": 48, "spread": "steps"}  # of groups, in each of which every size is a multiple of 8
@@ -33,7 +33,7 @@ def table_jobs():
         fields = {**EPILOGUE, "spread": "uniform", "vary": "mnk0", "seed": i, **sizes_for(guard, p.layout, p.op)}
         fields["activation"] = None if "linear" in guard else ACTIVATIONS[i // 3 % 4]
         types = (p.a, p.d, p.precision)
-        name = "-".join((*types, p.layout, *guard)) + kernel.split(".")[1].removeprefix(p.op)
+        name = "-".join((*types, p.layout, *guard)) + kernel.split(".")[-1].removeprefix(p.op)
         yield job(name, p.op, types, p.layout, guard, kernel, **fields)
         assert row.problem == p
 
@@ -64,7 +64,7 @@ def descriptor_jobs():
             "inf": {"m": 40, "n": 32, "k": 24, "values": "inf"},
             "nan": {"m": 40, "n": 32, "k": 24, "values": "nan"},
         }.items():
-            full = f"gemm_descriptor.gemm_{kernel}"
+            full = f"sm100.gemm.gemm_{kernel}"
             yield job(f"{kernel}-{name}", "gemm", HALF, "nn", guard, full, {"programs": [1, 3]}, **fields)
 
 
@@ -171,7 +171,7 @@ def fault_jobs():
     """Kernels told something false: what the checks are worth."""
     yield job("fault-rows-of-8", "gemm", extra={"changed": {"ALIGN": 8}}, **ODD)
     yield job("fault-layout", "gemm", layout="nt", extra={"changed": {"TRANS_B": 0}}, **{**ODD, "n": 37})
-    wrong = {"guard": ("descriptor",), "kernel": "gemm_descriptor.gemm_pipelined", **sizes_for(("descriptor",), "nn")}
+    wrong = {"guard": ("descriptor",), "kernel": "sm100.gemm.gemm_pipelined", **sizes_for(("descriptor",), "nn")}
     yield job("fault-box", "gemm", extra={"changed": {"BLOCK_K": 32}}, **wrong)
     yield job("fault-activation", "grouped_mm", extra={"changed": {"ACTIVATE": 0}}, **ODD, activation="silu")
     yield job("fault-groups-of-8", "grouped_gemm", extra={"changed": {"ALIGN": 8}}, **ODD)

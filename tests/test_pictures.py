@@ -9,8 +9,8 @@ import pytest
 from conftest import ROOT
 from made_report import DRAWN, made_report
 
-from bench import pictures, plots
-from bench.rows import digest, read
+from bench.report import pictures, plots
+from bench.report.rows import digest, read
 
 PINNED = importlib.util.find_spec("matplotlib") and f"matplotlib=={metadata.version('matplotlib')}" == pictures.PIN
 draws = pytest.mark.skipif(not PINNED, reason=f"draws with {pictures.PIN}, which `make report` installs")

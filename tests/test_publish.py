@@ -13,8 +13,11 @@ import pytest
 from build_work import SECONDS, change, checkout, command, contents, environment, process
 from sample import ROOT
 
-import build.candidates
+import build.tune.library
+from build.link import CSRC
 from build.publish import NotPutBackError, files_in, publish, sweep
+
+SOURCES = len(files_in(CSRC))
 
 
 def full_disk(monkeypatch, where, name: str, nth: int) -> None:
@@ -129,10 +132,11 @@ def test_what_other_builds_left_in_dist_goes_and_the_users_own_files_stay(root):
         (build_work.build_main.tempfile, "mkdtemp", 2),  # the linker's
         (Path, "write_bytes", 1),  # C text for the compiler
         (shutil, "copytree", 1),  # the Python package
-        (shutil, "copyfile", 1),  # the library into it
+        (shutil, "copyfile", 1),  # C sources for the compiler
+        (shutil, "copyfile", SOURCES + 1),  # the library into the package
         (Path, "write_text", 3),  # its header or facts
         (Path, "symlink_to", 1),  # dist/lib/libgemm.so
-        (shutil, "copyfile", 12),  # beside a place
+        (shutil, "copyfile", SOURCES + 12),  # beside a place
         (os, "replace", 1),  # the first rename, and one after the library's
         (os, "replace", 9),
     ],
@@ -218,12 +222,12 @@ def test_the_lock_of_a_killed_build_does_not_hold_up_the_next(root):
 
 
 def test_candidates_are_published_as_a_whole_package(root, monkeypatch, capsys):
-    monkeypatch.setattr(build.candidates, "compile_all", build_work.made_up)
+    monkeypatch.setattr(build.tune.library, "compile_all", build_work.made_up)
     package = root / ".cache" / "candidates" / "libgemm"
     package.mkdir(parents=True)
     (package / "of_another_build.py").write_text("")
     before = contents(root)
-    build.candidates.build(root)
+    build.tune.library.build(root)
     assert re.search(rf"{package}: \d+ candidates, build [0-9a-f]{{16}}$", capsys.readouterr().out.strip())
     names = {str(path.relative_to(package)) for path in files_in(package)}
     sources = {path.name for end in ("*.py", "*.typed") for path in (ROOT / "runtime/libgemm").glob(end)}

@@ -31,7 +31,7 @@ def launched(call: dict) -> dict:
     assert made.index == call["a"].index
     launch, count = last_launch(), len(launches()) - before
     assert count > 0
-    own = ("nonce", "slots", "partials") + (("d_ptr", "c", "d") if call.get("out") is None else ())
+    own = ("epoch", "semaphores", "partials") + (("d_ptr", "c", "d") if call.get("out") is None else ())
     own += ("a",) * (count > 1)  # a copy of it, in a workspace
     found = values(launch) | maps(launch)
     return {"launches": count} | {k: launch[k] for k in KEYS} | {k: v for k, v in found.items() if k not in own}
@@ -153,8 +153,8 @@ def test_each_call_has_a_workspace_of_its_own_that_outlives_it():
     for _ in range(4):
         libgemm.gemm(**CALLS["split"]())
     spaces = [made for made in torch.made if made.dtype is torch.uint8]
-    slots = [values(launch)["slots"] for launch in launches()]
-    assert slots == [space.pointer for space in spaces] and len(set(slots)) == 4
+    semaphores = [values(launch)["semaphores"] for launch in launches()]
+    assert semaphores == [space.pointer for space in spaces] and len(set(semaphores)) == 4
     assert {space.pool for space in spaces} == {0}
     other = new_stream()
     for _ in range(2):

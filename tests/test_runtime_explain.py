@@ -38,7 +38,7 @@ def launched() -> tuple[str, int]:
 
 def kernel_of(variant: libgemm.Variant) -> tuple[str, int]:
     entry = next(v for v in libgemm.manifest()["variants"] if v["name"] == variant.name)
-    return entry["kernel"].split(".")[1], variant.shared_bytes
+    return entry["kernel"].split(".")[-1], variant.shared_bytes
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])

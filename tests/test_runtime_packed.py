@@ -97,7 +97,7 @@ def test_a_call_that_runs_better_with_a_workspace_is_given_one():
     offsets, stream = Tensor(at(5), (3,), "int32"), new_stream()
     libgemm.grouped_gemm_jagged(a, b, offsets, out=out, stream=stream)
     workspace = torch.made[-1]
-    assert values(launches()[0])["slots"] == workspace.data_ptr() and workspace.pool == stream
+    assert values(launches()[0])["semaphores"] == workspace.data_ptr() and workspace.pool == stream
     made = len(torch.made)
     libgemm.grouped_mm(a, Tensor(at(1), (2, 8192, 64)), Tensor(at(5), (2,), "int32"), out=out)
     assert len(torch.made) == made  # the kernel over groups wants none

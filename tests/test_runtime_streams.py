@@ -31,7 +31,7 @@ def test_what_torch_allocates_for_another_stream_is_of_that_stream_s_memory(time
     for _ in range(times):
         out = libgemm.gemm(**tensors(), stream=other)
     workspace = torch.made[-1]
-    assert workspace.dtype is torch.uint8 and values(launches()[-1])["slots"] == workspace.data_ptr()
+    assert workspace.dtype is torch.uint8 and values(launches()[-1])["semaphores"] == workspace.data_ptr()
     assert (out.pool, workspace.pool) == (other, other)
     assert (out.recorded, workspace.recorded) == ([mine], [])  # the caller may use and drop it on his stream too
     assert torch_like.streams[0] == mine and launches()[-1]["stream"] == hex(other)

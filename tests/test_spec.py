@@ -1,19 +1,28 @@
 """The table of variants and its vocabulary: every row checks, every bad row is refused with its reason."""
 
 import dataclasses
+import re
+import typing
 from itertools import product
 
 import pytest
+from libgemm import ops
+from sample import ROOT
 
-from kernels.hopper_grouped import ACTIVATED, KERNELS, grouped_rows
-from kernels.model import tuned
-from kernels.spec import DEFAULT_TARGETS, DTYPES, LAYOUTS, OPS, TARGETS, Config, Problem, SpecError, Variant
-from kernels.variants import TYPES_16BIT, TYPES_F32, variants
+from kernels.table.activations import ACTIVATIONS
+from kernels.table.dtypes import DTYPES, TYPES
+from kernels.table.model import tuned
+from kernels.table.sm90_grouped import ACTIVATED, grouped_rows
+from kernels.table.spec import LAYOUTS, OPS, Config, Problem, SpecError, Variant
+from kernels.table.targets import DEFAULT_TARGETS, TARGETS
+from kernels.table.variants import variants
+from tests.gpu import reference
+from tests.gpu.cases import TYPES as CASE_TYPES
 
 GOOD = Variant(
     Problem("gemm", "bf16", "bf16", "exact", "nt"),
     Config(128, 128, 64, warps=8, stages=3),
-    "gemm.gemm",
+    "portable.gemm.gemm",
     90,
     ("align16",),
 )
@@ -34,7 +43,7 @@ def test_names_are_unique_and_say_everything_that_differs():
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_problem_has_a_row_without_guard_and_it_is_last(target):
     rows = variants((target,))
-    for op, (a, d, precision), layout in product(OPS, TYPES_16BIT + TYPES_F32, LAYOUTS):
+    for op, (a, d, precision), layout in product(OPS, TYPES, LAYOUTS):
         own = [row for row in rows if row.problem == Problem(op, a, d, precision, layout)]
         assert own, (op, a, d, precision, layout)
         assert own[-1].guard == ()
@@ -58,10 +67,9 @@ def test_default_targets_are_those_of_the_readme():
         ("config", {"block_k": 4}, ["block_k = 4", "at least 8"]),
         ("config", {"warps": 3}, ["warps = 3", "(4, 8)"]),
         ("config", {"stages": 0}, ["stages = 0", "1 to 8"]),
-        ("config", {"ctas": 3}, ["ctas = 3", "(1, 2)"]),
         ("config", {"group_m": 0}, ["group_m = 0", "1 or more"]),
         ("", {"target": 70}, ["target = 70", "90"]),
-        ("", {"kernel": "gemm"}, ["kernel = 'gemm'", "module.function"]),
+        ("", {"kernel": "portable.grouped_mm.grouped_mm"}, ["kernel = 'portable.grouped_mm", "a kernel of gemm"]),
         ("", {"guard": ("aligned",)}, ["guard = 'aligned'", "align16"]),
         ("", {"guard": ("linear", "align16")}, ["sorted"]),
         ("", {"rate": 0}, ["rate = 0", "1 to 1000"]),
@@ -75,9 +83,9 @@ def test_a_bad_row_is_refused_with_what_was_given_and_what_is_allowed(part, fiel
     assert [word for word in words if word not in str(caught.value)] == []
 
 
-def test_clusters_need_hopper():
-    with pytest.raises(SpecError, match="ctas = 2: allowed is 1 below sm_90"):
-        changed(changed(GOOD, "config", ctas=2), "", target=80).check()
+def test_a_row_of_no_family_is_refused_by_its_problem():
+    with pytest.raises(SpecError, match=r"gemm_bf16_bf16_bf16_nt: kernel = 'gemm': allowed is .*portable.gemm.gemm"):
+        changed(GOOD, "", kernel="gemm").check()
 
 
 def test_the_good_row_passes_and_its_constants_follow_the_row():
@@ -89,9 +97,27 @@ def test_the_good_row_passes_and_its_constants_follow_the_row():
     assert GOOD.argument_type("lda") == "i64"
 
 
-PACKED = [Problem("grouped_mm", *types, layout) for types, layout in product(TYPES_16BIT + TYPES_F32, LAYOUTS)]
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_activation_is_known_to_the_header_to_python_and_to_the_suites(name):
+    value = ACTIVATIONS.index(name)
+    header = (ROOT / "aot" / "csrc" / "libgemm.h").read_text()
+    symbol = "ACTIVATION_NONE" if name == "none" else name.upper()
+    assert re.search(rf"LIBGEMM_{symbol} = {value}\b", header), f"libgemm.h has no LIBGEMM_{symbol} = {value}"
+    assert ops.ACTIVATIONS[name] == value and name in typing.get_args(ops.Activation)
+    known = None if name == "none" else name
+    assert known in reference.FUNCTIONS and known in reference.LIPSCHITZ and known in reference.EVALUATION
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_an_element_type_is_known_to_the_header_to_python_and_to_the_suites(name):
+    header = (ROOT / "aot" / "csrc" / "libgemm.h").read_text()
+    assert re.search(rf"LIBGEMM_{name.upper()} = {DTYPES[name].c_enum}\b", header)
+    assert ops.DTYPES[name] == DTYPES[name].c_enum and name in reference.DTYPES
+    assert [types for types in TYPES if types[0] == name] == [types for types in CASE_TYPES if types[0] == name]
+
+
+PACKED = [Problem("grouped_mm", *types, layout) for types, layout in product(TYPES, LAYOUTS)]
 GROUPED = [row for problem in PACKED for row in grouped_rows(problem)]
-FAMILY = {kernel: name for name, kernel in KERNELS.items()}
 
 
 def shared_bytes(row: Variant) -> int:
@@ -99,9 +125,9 @@ def shared_bytes(row: Variant) -> int:
 
     def size(name: str) -> int:
         element, rows, cols = row.box(name)
-        return rows * cols * DTYPES[element][1]
+        return rows * cols * DTYPES[element].bytes
 
-    out = 4 * row.config.block_m * row.config.block_n if FAMILY[row.kernel] == "cluster" else 2 * size("d_desc")
+    out = 4 * row.config.block_m * row.config.block_n if row.family.store == "reduce" else 2 * size("d_desc")
     return row.config.stages * (row.config.a_boxes * size("a_desc") + size("b_desc")) + out
 
 
@@ -113,8 +139,8 @@ def test_rows_for_whole_matrices_are_legal_each_once_and_fit():
         assert shared_bytes(row) <= limit, row.name
         assert row.config.stages == 8 or shared_bytes(row) + each > limit - 2048, f"{row.name} has room for a stage"
         assert row.config.stages >= 4, row.name
-        assert row.config.block_m >= 32 and row.config.block_n >= 64, row.name  # aot/csrc/reach.c counts tiles by these
-        assert row.config.block_k * DTYPES[row.problem.a][1] == 128, row.name  # a row of a swizzled buffer
+        assert row.config.block_m >= 32 and row.config.block_n >= 64, row.name  # operands.c counts tiles by these
+        assert row.config.block_k * DTYPES[row.problem.a].bytes == 128, row.name  # a row of a swizzled buffer
     assert len({row.name for row in GROUPED}) == len(GROUPED) > 40
 
 
@@ -125,12 +151,12 @@ def test_each_problem_of_packed_groups_has_the_rows_it_may_have():
         if problem.a == "f32" and (problem.precision, problem.layout) != ("tf32", "nt"):
             assert own == []  # tensor cores take float32 where K is contiguous
             continue
-        families = {FAMILY[row.kernel] for row in own}
+        families = {row.family.name for row in own}
         assert families <= {"pingpong"} or problem.a != "f32"  # what the others' instructions take is 16 bits wide
         cuts = {guard for row in own for guard in row.guard} & {"equal", "rows"}
         assert cuts == ({"equal", "rows"} if problem.layout[0] == "n" else {"equal"})
         for row in own:
-            tile = (FAMILY[row.kernel], row.config.block_m, row.config.block_n)
+            tile = (row.family.name, row.config.block_m, row.config.block_n)
             assert [*tile[:1], "equal" if "equal" in row.guard else "rows", *tile[1:]] in tiles
             shares, activated = tile[0] == "cluster", tile in ACTIVATED and "linear" not in row.guard
             assert ("cluster" in row.guard) == shares and ("linear" in row.guard) == (not shares and not activated)
@@ -143,12 +169,12 @@ def test_boxes_of_a_swapped_tile_are_runs_of_rows():
     """A's in as many as it comes in, D's and C's in as many as it leaves in; a stored transpose turns a box."""
     for row in GROUPED:
         c, parts = row.config, row.config.parts
-        out = (c.block_m // parts, c.block_n) if FAMILY[row.kernel] == "swap" else (c.block_m, c.block_n // parts)
+        out = (c.block_m // parts, c.block_n) if row.family.swap_ab else (c.block_m, c.block_n // parts)
         assert row.box("c_desc") == row.box("d_desc") == (row.problem.d, *out), row.name
         a, b = (c.block_m // c.a_boxes, c.block_k), (c.block_k, c.block_n)
         turned = [size[::-1] if x == "t" else size for x, size in zip(row.problem.layout, (a, b), strict=True)]
         assert [row.box(name)[1:] for name in ("a_desc", "b_desc")] == turned, row.name
-        assert c.a_boxes == (c.block_m // 32 if FAMILY[row.kernel] == "swap" else 1)
+        assert c.a_boxes == (c.block_m // 32 if row.family.swap_ab else 1)
         assert max(row.box(name)[1] for name in ("a_desc", "b_desc", "d_desc")) <= 256
     few = changed(GROUPED[0], "config", a_boxes=3)  # of 64 or 128 rows
     with pytest.raises(SpecError, match="a_boxes = 3: allowed is a divisor of block_m"):

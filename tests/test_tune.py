@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from bench import tune
-from bench.rows import floor_us
-from kernels.candidates import candidates
+from bench.suites.roofline import floor_us
+from build.tune import dense as tune
+from build.tune.candidates import candidates
 
 HEAD = {"build_id": "b1", "device": "NVIDIA H200", "dtype": "bf16", "torch": "2.9", "date": "today"}
 SHAPES = [(1, 64, 128, "nt"), (8, 8, 8, "nn"), (4096, 512, 72, "tt")]

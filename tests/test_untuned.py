@@ -7,10 +7,11 @@ import re
 import pytest
 from libgemm.inspect import explain, info, variants
 
-from kernels.model import Speed, reuse, rough
-from kernels.spec import LAYOUTS, OPS, TARGETS, Problem
-from kernels.untuned import untuned_rows
-from kernels.variants import variants as table
+from kernels.table.model import Speed, reuse, rough
+from kernels.table.spec import LAYOUTS, OPS, Problem
+from kernels.table.targets import TARGETS
+from kernels.table.untuned import untuned_rows
+from kernels.table.variants import variants as table
 
 UNTUNED = (80, 86, 89, 100, 120)
 

@@ -13,7 +13,7 @@ from build_work import change, checkout, process
 
 from build.link import Linked
 from build.package import header_constant, make_project, make_wheel
-from kernels.spec import DEFAULT_TARGETS
+from kernels.table.targets import DEFAULT_TARGETS
 
 CROSS = "aarch64-linux-gnu-gcc"
 VERSION = header_constant("LIBGEMM_VERSION")

@@ -334,6 +334,7 @@ typedef struct libgemm_variant_info {
   int32_t single;  /* 1: A and B must be read (k > 0, alpha != 0); one of op "gemm" then serves one product (batch = 1) */
   const char *architecture; /* what it was assembled for: "sm_90a" runs on 9.0 alone, "sm_80" and "sm_100f" also on
                                later minor revisions */
+  const char *family; /* its kind of kernel, "coop" or "grouped_mm_swap": the manifest says what is true of each */
 } libgemm_variant_info;
 
 int32_t libgemm_variant_count(void);

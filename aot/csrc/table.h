@@ -3,10 +3,11 @@
 #define LIBGEMM_TABLE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
-#include "driver.h"
+#include "launch/driver.h"
 
-enum { LAYOUT_COUNT = 4, TYPE_LIMIT = 4 };
+enum { LAYOUT_COUNT = 4, DTYPE_LIMIT = 4, PRECISION_LIMIT = 4 }; /* the latter two above all values of the C enums */
 struct row;
 struct device;
 struct call;
@@ -28,12 +29,12 @@ struct sums {
   uint64_t first, second;
 };
 
-/* How long a row takes on a problem, where nobody has measured it: kernels/model.py has the formula. */
+/* How long a row takes on a problem, where nobody has measured it: kernels/table/model.py has the formula. */
 struct model {
   float fixed_ns, step_ns, tile_ns, byte_ps;
 };
 
-/* The same where tuning has: weights of the features of kernels/model.py, by layout. */
+/* The same where tuning has: weights of the features of kernels/table/model.py, by layout. */
 enum { LOG_TERMS = 15, PRODUCT_TERMS = 11, TERMS = 1 + LOG_TERMS + PRODUCT_TERMS * (PRODUCT_TERMS + 1) / 2 + 12 };
 struct fit {
   float scale; /* of the estimate by rates alone */
@@ -51,7 +52,7 @@ extern const int16_t cluster_counts[MOST_CLUSTER + 1]; /* clusters of so many bl
 
 /* One variant: written by aot/templates/table.c.j2. */
 struct row {
-  const char *name, *entry, *sha256, *architecture;
+  const char *name, *entry, *sha256, *architecture, *family;
   launcher launch;
   int16_t target;
   uint8_t op, a_type, d_type, precision, trans_a, trans_b;
@@ -108,7 +109,21 @@ struct buildable {
 extern const struct buildable buildables[];
 extern const int32_t buildable_count;
 extern const struct chunk chunks[];
-extern const int8_t type_index[TYPE_LIMIT][TYPE_LIMIT][TYPE_LIMIT]; /* [a][d][precision]; -1: no such combination */
+/* The element types, by their values in libgemm_dtype: kernels/table/dtypes.py. */
+struct dtype {
+  const char *name; /* NULL: no such type */
+  uint8_t bytes;
+};
+extern const struct dtype dtypes[DTYPE_LIMIT];
+extern const char *const precision_names[PRECISION_LIMIT];
+extern const int32_t activation_count; /* values of libgemm_activation: 0 to this less 1 */
+extern const int8_t type_index[DTYPE_LIMIT][DTYPE_LIMIT][PRECISION_LIMIT]; /* [a][d][precision]; -1: none such */
+
+static inline bool is_dtype(int32_t type) { return type > 0 && type < DTYPE_LIMIT && dtypes[type].name; }
+
+/* Bytes of an element; 1 for what is no type, which is refused later. */
+static inline int dtype_bytes(int32_t type) { return is_dtype(type) ? dtypes[type].bytes : 1; }
+
 extern const int8_t type_count;
 extern const unsigned char cubin_blob[];
 extern const char build_id[];

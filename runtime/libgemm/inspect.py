@@ -40,6 +40,7 @@ class Variant:
     single: bool  # A and B must be read; one of op gemm serves one product
     sha256: str
     architecture: str  # "sm_90a" runs on 9.0 alone, "sm_80" and "sm_100f" also on later minor revisions
+    family: str  # "coop", "grouped_mm_swap": its kind of kernel, a record of manifest()["families"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Info(TypedDict):
 def variant_at(index: int) -> Variant:
     s = get_struct("libgemm_variant_info", index, lib.libgemm_variant_get)
     plain: dict[str, Any] = {f: getattr(s, f) for f in Variant.__dataclass_fields__ if f != "index"}
-    plain.update({f: text(plain[f]) for f in ("name", "op", "sha256", "architecture")})
+    plain.update({f: text(plain[f]) for f in ("name", "op", "sha256", "architecture", "family")})
     plain.update({f: bool(plain[f]) for f in ("trans_a", "trans_b", "align16", "linear", "single")})
     plain.update(a_type=DTYPE_NAMES[s.a_type], d_type=DTYPE_NAMES[s.d_type], precision=PRECISION_NAMES[s.precision])
     return Variant(index=index, **plain)

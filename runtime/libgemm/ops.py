@@ -14,12 +14,8 @@ Precision = Literal["exact", "tf32", "tf32x3", "ieee"]
 
 DTYPES = {"f16": lib.LIBGEMM_F16, "bf16": lib.LIBGEMM_BF16, "f32": lib.LIBGEMM_F32}
 PRECISIONS = {"tf32": lib.LIBGEMM_TF32, "tf32x3": lib.LIBGEMM_TF32X3, "ieee": lib.LIBGEMM_IEEE}
-ACTIVATIONS = {
-    None: lib.LIBGEMM_ACTIVATION_NONE,
-    "none": lib.LIBGEMM_ACTIVATION_NONE,
-    "relu": lib.LIBGEMM_RELU,
-    "gelu": lib.LIBGEMM_GELU,
-    "silu": lib.LIBGEMM_SILU,
+ACTIVATIONS: dict[str | None, int] = {None: lib.LIBGEMM_ACTIVATION_NONE} | {
+    name.rsplit("_", 1)[1].lower(): value for value, name in sorted(ffi.typeof("libgemm_activation").elements.items())
 }
 
 

@@ -105,8 +105,8 @@ static int64_t tiles_along(int64_t extent, int64_t block) { return (extent + blo
 static void check_copier(const struct launch *l, const libgemm_gemm_args *a, struct stored matrices[2],
                          struct spans *spans, bool turned[2]) {
   int64_t blocks = 0;
-  static const char *const names[2][7] = {{"a_ptr", "lda", "a_rows", "a_cols", "a_turn", "a_copy", "copy_lda"},
-                                          {"b_ptr", "ldb", "b_rows", "b_cols", "b_turn", "b_copy", "copy_ldb"}};
+  static const char *const names[2][7] = {{"a_ptr", "lda", "a_rows", "a_cols", "a_transpose", "a_copy", "copy_lda"},
+                                          {"b_ptr", "ldb", "b_rows", "b_cols", "b_transpose", "b_copy", "copy_ldb"}};
   REQUIRE(l->row->op == OP_ALIGN && width_of(l->row->a_type) == width_of(a->a_type), "%s", l->row->name);
   for (int i = 0; i < 2; i++) {
     struct stored *s = &matrices[i];
@@ -132,9 +132,9 @@ static void check_split(const struct launch *l, const libgemm_gemm_args *a, stru
   REQUIRE(l->cluster == (l->row->guard & GUARD_CLUSTER ? splits : 1), "cluster %u", l->cluster);
   if (!(l->row->guard & GUARD_WORKSPACE)) return;
   uint64_t piece = (uint64_t)l->row->block_m * (uint64_t)l->row->block_n * 4;
-  use_span(spans, "slots", (uint64_t)value(l, "slots"), (uint64_t)tiles * 8);
+  use_span(spans, "semaphores", (uint64_t)value(l, "semaphores"), (uint64_t)tiles * 8);
   use_span(spans, "partials", (uint64_t)value(l, "partials"), (uint64_t)(tiles * splits) * piece);
-  REQUIRE(value(l, "slots") % 8 == 0 && value(l, "partials") % 16 == 0);
+  REQUIRE(value(l, "semaphores") % 8 == 0 && value(l, "partials") % 16 == 0);
 }
 
 static void check_grid(const struct launch *l, const libgemm_gemm_args *a, int64_t tiles) {

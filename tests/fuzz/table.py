@@ -12,9 +12,10 @@ from aot.manifest import make_manifest
 from aot.pack import STRIPE, pack
 from aot.params import TFLOAT32, kernel_function, takes_descriptors
 from aot.render import in_table_order, render
-from kernels.arguments import ARGUMENTS
-from kernels.spec import DTYPES, Variant
-from kernels.variants import variants
+from kernels.table.arguments import ARGUMENTS
+from kernels.table.dtypes import DTYPES
+from kernels.table.spec import Variant
+from kernels.table.variants import variants
 from tests.sample import sample_artifact
 
 SWIZZLE_BYTES = 128  # a copy's contiguous extent, where it has that much
@@ -26,9 +27,9 @@ INFO_PARAMETER, CUDA = 0x17, 190  # record of one parameter; ELF machine
 def made_up_box(variant: Variant, name: str) -> Box:
     """What the compiler would make of a descriptor: contiguous extents of 128 bytes at most."""
     element, rows, cols = variant.box(name)
-    cols = min(cols, SWIZZLE_BYTES // DTYPES[element][1])
+    cols = min(cols, SWIZZLE_BYTES // DTYPES[element].bytes)
     rounded = variant.problem.precision == "tf32" and name in ("a_desc", "b_desc")
-    return Box(name, rows, cols, SWIZZLES[cols * DTYPES[element][1]], TFLOAT32 if rounded else ELEMENTS[element])
+    return Box(name, rows, cols, SWIZZLES[cols * DTYPES[element].bytes], TFLOAT32 if rounded else ELEMENTS[element])
 
 
 def section(name: int, kind: int, offset: int, size: int) -> bytes:

@@ -78,7 +78,7 @@ def write_sources(folder: Path) -> Path:
 
 
 def core(sources: Path) -> list[Path]:
-    return sorted(path for path in sources.glob("*.c") if path.name != "signatures.c")
+    return sorted(path for path in sources.rglob("*.c") if path.name != "signatures.c")
 
 
 def build_driver(compiler: str, flags: list[str], sources: Path, folder: Path) -> Path:

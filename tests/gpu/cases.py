@@ -5,6 +5,8 @@ import math
 import random
 from dataclasses import dataclass
 
+from kernels.table.activations import ACTIVATIONS as NAMES
+
 # (A and B, C and D, precision) of every legal problem, as the C header lists them.
 TYPES = (
     ("f16", "f16", "exact"),
@@ -23,7 +25,7 @@ ENTRIES = {
     "grouped_mm": "grouped_mm",
     "grouped_gemm_jagged": "grouped_mm",
 }
-ACTIVATIONS = (None, "relu", "gelu", "silu")
+ACTIVATIONS = (None, *NAMES[1:])
 RAGGED = ("m", "n", "k", "none")  # in the order of the C enum
 SPREADS = ("uniform", "skewed", "empty", "one", "log", "full")
 

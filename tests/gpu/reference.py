@@ -29,14 +29,16 @@ LIPSCHITZ = {None: 1.0, "relu": 1.0, "gelu": 1.13, "silu": 1.10}
 EVALUATION = {None: 0.0, "relu": 0.0, "gelu": 1.5e-7 + 6 * U_ACC, "silu": 8 * U_ACC}  # times |x|
 
 
+FUNCTIONS = {
+    None: lambda x: x,
+    "relu": lambda x: torch.where(x.isnan(), x, x.clamp(min=0)),
+    "gelu": lambda x: x * (0.5 * torch.special.erfc(x * -math.sqrt(0.5))),
+    "silu": lambda x: x / (1 + torch.exp(-x)),
+}
+
+
 def activate(x: torch.Tensor, name: str | None) -> torch.Tensor:
-    if name == "relu":
-        return torch.where(x.isnan(), x, x.clamp(min=0))
-    if name == "gelu":
-        return x * (0.5 * torch.special.erfc(x * -math.sqrt(0.5)))
-    if name == "silu":
-        return x / (1 + torch.exp(-x))
-    return x
+    return FUNCTIONS[name](x)
 
 
 def expected(a, b, c=None, bias=None, *, alpha=1.0, beta=0.0, activation=None, precision="exact", d_type="f32"):

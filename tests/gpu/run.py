@@ -14,7 +14,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
 
 import torch  # noqa: E402
 
-from bench.driver import driver  # noqa: E402
+from bench.measure.driver import driver  # noqa: E402
 from tests.gpu import edge, edge_batch, edge_bits, edge_contexts, edge_cuda, edge_errors, edge_frameworks  # noqa: E402
 from tests.gpu.cases import random_case  # noqa: E402
 from tests.gpu.standin import FAULTS, StandIn  # noqa: E402

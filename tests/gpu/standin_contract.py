@@ -2,6 +2,7 @@
 
 import torch
 
+from .cases import ACTIVATIONS
 from .reference import DTYPES
 
 
@@ -36,7 +37,7 @@ def check(a, b, c, beta, bias, activation, precision, out, variant, *, variants)
     require(a.dim() + b.dim() < 6 or len(a) == len(b), f"a has {len(a)} batches, b {len(b)}")
     legal = ("tf32", "tf32x3", "ieee") if a.dtype == torch.float32 else (None,)
     require(precision in legal, f"precision {precision!r}: allowed is {legal}")
-    require(activation in (None, "relu", "gelu", "silu"), f"activation {activation!r}")
+    require(activation in ACTIVATIONS, f"activation {activation!r}")
     require(variant is None or variant in [v.name for v in variants], f"no variant {variant!r}")
     require(beta == 0 or c is not None or out is not None, "beta is not 0 and there is no C")
     require(bias is None or bias.shape[-1] == b.shape[-1], "bias has not N elements")

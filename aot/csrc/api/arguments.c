@@ -1,0 +1,54 @@
+/* arguments.c: what the three operations' argument structs share: their size prefix, leading dimensions, where D lies.
+ */
+#include <string.h>
+
+#include "internal.h"
+
+libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t bytes, const char *type) {
+  uint64_t size;
+  if (!args) return fail(LIBGEMM_INVALID_ARGUMENT, "args is NULL: a %s is needed", type);
+  memcpy(&size, args, sizeof size);
+  if (size < oldest)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "args->size = %llu: %s has at least %llu bytes; set it with %s_init",
+                (unsigned long long)size, type, (unsigned long long)oldest, type);
+  if (size > 4096)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "args->size = %llu: %s has %llu bytes; set it with %s_init",
+                (unsigned long long)size, type, (unsigned long long)bytes, type);
+  if (size > bytes) /* a newer caller: right only while it leaves our unknown fields at 0 */
+    for (uint64_t i = bytes; i < size; i++)
+      if (((const char *)args)[i])
+        return fail(LIBGEMM_INVALID_ARGUMENT, "args->size = %llu uses fields this library (%llu bytes of %s) lacks",
+                    (unsigned long long)size, (unsigned long long)bytes, type);
+  if (size > bytes) size = bytes;
+  memcpy(out, args, size);
+  memset((char *)out + size, 0, bytes - size);
+  return LIBGEMM_OK;
+}
+
+libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char *what) {
+  if (ld >= length) return LIBGEMM_OK;
+  return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: at least %s = %lld is needed", name, (long long)ld, what,
+              (long long)length);
+}
+
+libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64_t bytes) {
+  if ((pointer & (bytes - 1)) == 0) return LIBGEMM_OK;
+  return fail(LIBGEMM_INVALID_ARGUMENT, "%s = 0x%llx: a multiple of %llu, the size of its elements, is needed", name,
+              (unsigned long long)pointer, (unsigned long long)bytes);
+}
+
+__extension__ typedef __int128 wide; /* strides and counts are the caller's: 64 bits may not hold their product */
+
+libgemm_status check_output(const struct output *o) {
+  bool unequal = o->ldc != o->ldd || (o->count > 1 && o->batch_stride_c != o->batch_stride_d);
+  if (o->reads_c && o->c == o->d && unequal)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "c == d with ldc = %lld, ldd = %lld: C and D in one place need equal strides",
+                (long long)o->ldc, (long long)o->ldd);
+  wide extent = (wide)(o->m - 1) * o->ldd + o->n,
+       stride = o->batch_stride_d < 0 ? -(wide)o->batch_stride_d : o->batch_stride_d;
+  bool interleaved = stride >= o->n && o->ldd >= stride * (o->count - 1) + o->n;
+  if (o->count > 1 && stride < extent && !interleaved)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "batch_stride_d = %lld: the D matrices overlap, each spans %lld elements",
+                (long long)o->batch_stride_d, (long long)(extent > INT64_MAX ? INT64_MAX : extent));
+  return LIBGEMM_OK;
+}

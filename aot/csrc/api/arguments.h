@@ -1,0 +1,57 @@
+/* arguments.h: what all operations ask of their argument structs, and the tables of pointer arrays. */
+#ifndef LIBGEMM_API_ARGUMENTS_H
+#define LIBGEMM_API_ARGUMENTS_H
+
+#include "select/operands.h"
+#include "select/problem.h"
+
+/* Copy a caller's struct of at least `oldest` bytes into ours: fields its older header lacks read as 0. */
+libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t bytes, const char *type);
+
+/* INVALID_ARGUMENT unless ld covers a stored row; `what` names the size it must cover. */
+libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char *what);
+
+/* INVALID_ARGUMENT unless the pointer is a multiple of `bytes`, a power of two. */
+libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64_t bytes);
+
+/* What C and D must be beside large enough: in one place only with equal strides, `count` matrices D that share no
+ * element. Called where there is some D. */
+struct output {
+  const void *c, *d;
+  int64_t m, n, count, ldc, ldd, batch_stride_c, batch_stride_d;
+  bool reads_c;
+};
+libgemm_status check_output(const struct output *o);
+
+enum { TABLE_COUNT = 12 }; /* a b c d bias m n k lda ldb ldc ldd, each `groups` values of 8 bytes */
+
+/* INVALID_ARGUMENT where a table that is read is NULL, or a size or stride in a host table is not allowed. */
+libgemm_status check_tables(const libgemm_grouped_gemm_args *a);
+
+/* True when it is seen that no group has an element of D. */
+bool tables_are_empty(const libgemm_grouped_gemm_args *a);
+
+/* What GUARD_ALIGN16 asks, of every group: seen in host tables, the caller's word for device tables. */
+bool tables_are_aligned(const libgemm_grouped_gemm_args *a);
+
+/* Whether descriptors can be made of every A and B: strides of 2^40 bytes are too long. Of device tables the caller's
+ * word that they are aligned says it. */
+bool tables_are_addressable(const libgemm_grouped_gemm_args *a);
+
+/* Of host tables: how many groups have some D, and their sizes on average; all at least 1. */
+void average_sizes(const libgemm_grouped_gemm_args *a, struct problem *p);
+
+/* Bytes of workspace that host tables take; blocks have their scratch memory behind them. */
+uint64_t table_workspace(const libgemm_grouped_gemm_args *a);
+CUdeviceptr scratch_place(const libgemm_grouped_gemm_args *a);
+
+/* The GPU that runs the call. */
+libgemm_status tables_device(const libgemm_grouped_gemm_args *a, const struct device **device);
+
+/* Check, before anything is queued, every pointer the host can see: to tables, or in them and to the workspace. */
+libgemm_status check_table_pointers(const libgemm_grouped_gemm_args *a, const struct device *device);
+
+/* Point the call at the tables; those in host memory are copied to the workspace first, in one transfer. */
+libgemm_status place_tables(const libgemm_grouped_gemm_args *a, const struct device *device, struct call *call);
+
+#endif

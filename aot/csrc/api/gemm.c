@@ -1,0 +1,186 @@
+/* gemm.c: the dense call: checks, alignment, device, choice, launch. */
+#include <stddef.h>
+#include <string.h>
+
+#include "internal.h"
+
+void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size) {
+  libgemm_gemm_args defaults = {.batch = 1, .alpha = 1.0f};
+  memset(args, 0, size);
+  memcpy(args, &defaults, size < sizeof defaults ? size : sizeof defaults);
+  args->size = size;
+}
+
+/* Whether A and B are read, and C. */
+static bool reads_ab(const libgemm_gemm_args *a) { return a->k > 0 && a->alpha != 0.0f; }
+static bool reads_c(const libgemm_gemm_args *a) { return a->beta != 0.0f; }
+static bool is_empty(const libgemm_gemm_args *a) { return a->m == 0 || a->n == 0 || a->batch == 0; }
+
+static libgemm_status check_lds(const libgemm_gemm_args *a) {
+  if (reads_ab(a)) {
+    TRY(a->trans_a ? check_ld("lda", a->lda, a->m, "m") : check_ld("lda", a->lda, a->k, "k"));
+    TRY(a->trans_b ? check_ld("ldb", a->ldb, a->k, "k") : check_ld("ldb", a->ldb, a->n, "n"));
+  }
+  if (reads_c(a)) TRY(check_ld("ldc", a->ldc, a->n, "n"));
+  TRY(check_ld("ldd", a->ldd, a->n, "n"));
+  return check_output(&(struct output){.c = a->c,
+                                       .d = a->d,
+                                       .m = a->m,
+                                       .n = a->n,
+                                       .count = a->batch,
+                                       .ldc = a->ldc,
+                                       .ldd = a->ldd,
+                                       .batch_stride_c = a->batch_stride_c,
+                                       .batch_stride_d = a->batch_stride_d,
+                                       .reads_c = reads_c(a)});
+}
+
+static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_args *a, struct problem *p) {
+  TRY(read_args(args, offsetof(libgemm_gemm_args, batch_invariant), a, sizeof *a, "libgemm_gemm_args"));
+  *p = PROBLEM_OF(a, OP_GEMM);
+  MATRICES_OF(a, p);
+  p->count = a->batch;
+  p->workspace_bytes = a->workspace ? a->workspace_bytes : 0;
+  TRY(check_problem(p));
+  if (a->batch_invariant < 0 || a->batch_invariant > 1)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "batch_invariant = %d: allowed is 0 to 1", a->batch_invariant);
+  if (a->batch < 0) return fail(LIBGEMM_INVALID_ARGUMENT, "batch = %lld: allowed is 0 or more", (long long)a->batch);
+  return is_empty(a) ? LIBGEMM_OK : check_lds(a);
+}
+
+static struct operands operands_of(const libgemm_gemm_args *a) {
+  struct operands operands = OPERANDS_OF(a, a->batch, LIBGEMM_RAGGED_NONE);
+  canonicalise(&operands);
+  return operands;
+}
+
+/* What the operands' memory is like, and what the caller wants of the bits. */
+static void set_memory(const libgemm_gemm_args *a, const struct operands *o, struct problem *p) {
+  p->wants = a->batch_invariant ? WANT_BATCH_INVARIANT : 0;
+  p->met = is_aligned(o) ? GUARD_ALIGN16 : 0;
+  p->memory = 0;
+  if (!o->reads_ab) return;
+  if (o->groups != 1) {
+    p->met |= tma_guards(o);
+    return;
+  }
+  bool reads_a = tma_reads_a(o), reads_b = tma_reads_b(o), cd = tma_stores_d(o);
+  if (reads_a && reads_b) p->met |= GUARD_DESCRIPTOR_AB | (cd ? GUARD_DESCRIPTOR : 0);
+  p->memory = READS_AB | (reads_a ? 0 : MISALIGNED_A) | (reads_b ? 0 : MISALIGNED_B) | (cd ? TMA_CD : 0);
+}
+
+static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct operands *o,
+                                     const struct device *device) {
+  TRY(check_operands(o, a->bias, device));
+  if (a->workspace && a->workspace_bytes) {
+    TRY(check_pointer("workspace", (CUdeviceptr)a->workspace, device));
+    if ((uint64_t)a->workspace % 16)
+      return fail(LIBGEMM_INVALID_ARGUMENT, "workspace = %p: a multiple of 16 is needed", a->workspace);
+  }
+  return LIBGEMM_OK;
+}
+
+static void fill_call(const libgemm_gemm_args *a, const struct operands *o, struct call *call) {
+  place_operands(o, call);
+  call->bias_ptr = (CUdeviceptr)a->bias;
+  call->batch_stride_bias = a->bias ? a->batch_stride_bias : 0;
+  call->alpha = a->k > 0 ? a->alpha : 0.0f; /* no product, whatever alpha would make of it */
+  call->beta = a->beta;
+  call->activation = a->activation;
+}
+
+/* Which rows run, loaded, and on how many blocks: by the problem alone. */
+static libgemm_status make_plan(const struct problem *key, const struct device *device, struct plan *plan) {
+  struct problem p = *key;
+  const struct row *row;
+  TRY(choose(&p, &device->gpu, &row));
+  TRY(load_row(row, device));
+  if (p.copier) TRY(load_row(p.copier, device));
+  int splits = split_count(row, &p);
+  int64_t tiles = ceil_div(p.m, row->block_m) * ceil_div(p.n, row->block_n);
+  if (tiles > MOST_TILES || p.count > MOST_TILES / tiles)
+    return fail(LIBGEMM_UNSUPPORTED, "%lld tiles in each of %lld products: one launch takes %d in all",
+                (long long)tiles, (long long)p.count, MOST_TILES);
+  int64_t blocks = tiles * p.count * splits;
+  if (row->persistent) blocks = least(blocks, (int64_t)device->gpu.multiprocessors * resident_blocks(row, device));
+  *plan = (struct plan){row, splits, semaphore_bytes(row, &p), blocks, p.copier};
+  return LIBGEMM_OK;
+}
+
+static libgemm_status run(const libgemm_gemm_args *a, const struct operands *o, struct problem *p,
+                          const struct device *device) {
+  struct plan made;
+  const struct plan *plan;
+  struct call call;
+  TRY(check_pointers(a, o, device));
+  TRY(plan_for(p, device, make_plan, &made, &plan));
+  CUdeviceptr workspace = (CUdeviceptr)a->workspace;
+  fill_call(a, o, &call);
+  if (plan->copier) TRY(queue_copies(p, plan->copier, device, &call, &workspace, a->stream));
+  TRY(encode_tensors(plan->row, device, &call));
+  call.splits = plan->splits;
+  if (plan->row->guard & GUARD_CLUSTER) {
+    call.cluster = plan->splits;
+  } else if (plan->splits > 1) {
+    call.semaphores = workspace;
+    call.partials = call.semaphores + plan->semaphore_bytes;
+    call.epoch = next_epoch();
+  }
+  return plan->row->launch(plan->row, device, &call, plan->blocks, a->stream);
+}
+
+libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
+  libgemm_gemm_args a;
+  struct problem problem;
+  const struct device *device;
+  int ordinal;
+  bool entered;
+  TRY(check_args(args, &a, &problem));
+  if (is_empty(&a)) return LIBGEMM_OK;
+  struct operands operands = operands_of(&a);
+  set_memory(&a, &operands, &problem);
+  TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
+  TRY(device_get(ordinal, &device));
+  TRY(enter_device(device, &entered));
+  libgemm_status status = run(&a, &operands, &problem, device);
+  leave_device(device, entered);
+  return status;
+}
+
+libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes) {
+  libgemm_gemm_args a;
+  struct problem problem, seen;
+  const struct device *device;
+  const struct row *row;
+  if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
+  *bytes = 0;
+  TRY(check_args(args, &a, &problem));
+  if (is_empty(&a) || !reads_ab(&a) || a.batch != 1) return LIBGEMM_OK;
+  struct operands operands = operands_of(&a);
+  set_memory(&a, &operands, &problem);
+  problem.workspace_bytes = UINT64_MAX;
+  TRY(device_for("d", (CUdeviceptr)a.d, &device));
+  seen = problem;
+  TRY(choose(&seen, &device->gpu, &row));
+  *bytes = split_workspace(row, &seen);
+  if (seen.copier) {
+    struct copies copies = copies_of(&problem);
+    *bytes += copies.bytes[0] + copies.bytes[1];
+  }
+  return LIBGEMM_OK;
+}
+
+libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t target, libgemm_choice *choice) {
+  libgemm_gemm_args a;
+  struct problem problem;
+  struct gpu gpu;
+  const struct row *row = NULL;
+  TRY(check_args(args, &a, &problem));
+  TRY(explain_gpu(target, &gpu));
+  if (!is_empty(&a)) {
+    struct operands operands = operands_of(&a);
+    set_memory(&a, &operands, &problem);
+    TRY(choose(&problem, &gpu, &row));
+  }
+  return describe(&problem, gpu.target, row, choice);
+}

@@ -1,0 +1,119 @@
+/* grouped_gemm.c: the call over arrays of pointers. Its tables are group_tables.c's. */
+#include <stddef.h>
+#include <string.h>
+
+#include "internal.h"
+
+void libgemm_grouped_gemm_args_init(libgemm_grouped_gemm_args *args, uint64_t size) {
+  libgemm_grouped_gemm_args defaults = {.alpha = 1.0f, .device = -1};
+  memset(args, 0, size);
+  memcpy(args, &defaults, size < sizeof defaults ? size : sizeof defaults);
+  args->size = size;
+}
+
+static libgemm_status read_words(const libgemm_grouped_gemm_args *args, libgemm_grouped_gemm_args *a) {
+  TRY(read_args(args, offsetof(libgemm_grouped_gemm_args, aligned), a, sizeof *a, "libgemm_grouped_gemm_args"));
+  if (a->groups >= 0 && a->groups <= LIBGEMM_MAX_GROUPS) return LIBGEMM_OK;
+  return fail(LIBGEMM_INVALID_ARGUMENT, "groups = %lld: allowed is 0 to %d", (long long)a->groups, LIBGEMM_MAX_GROUPS);
+}
+
+/* What the choice goes by: the sizes of host tables, else what the caller expects, else one tile with one step in K. */
+static libgemm_status expect_sizes(const libgemm_grouped_gemm_args *a, struct problem *p) {
+  const struct {
+    const char *name;
+    int64_t value;
+  } sizes[] = {{"expected_m", a->expected_m}, {"expected_n", a->expected_n}, {"expected_k", a->expected_k}};
+  bool known = true;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    if (sizes[i].value < 0 || sizes[i].value > LIBGEMM_MAX_SIZE)
+      return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: allowed is 0 to %d", sizes[i].name, (long long)sizes[i].value,
+                  LIBGEMM_MAX_SIZE);
+    known &= sizes[i].value > 0;
+  }
+  p->count = a->groups;
+  p->rows = p->n = p->k = 1;
+  if (a->host_tables) {
+    average_sizes(a, p);
+  } else if (known) {
+    p->rows = a->expected_m;
+    p->n = a->expected_n;
+    p->k = a->expected_k;
+  }
+  return LIBGEMM_OK;
+}
+
+static libgemm_status check_args(const libgemm_grouped_gemm_args *args, libgemm_grouped_gemm_args *a,
+                                 struct problem *p) {
+  TRY(read_words(args, a));
+  *p = PROBLEM_OF(a, OP_GROUPED_GEMM);
+  TRY(check_problem(p));
+  if (a->host_tables < 0 || a->host_tables > 1)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "host_tables = %d: allowed is 0 or 1", a->host_tables);
+  if (a->aligned < 0 || a->aligned > 1)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "aligned = %d: allowed is 0 or 1", a->aligned);
+  TRY(check_tables(a));
+  TRY(expect_sizes(a, p));
+  p->met = tables_are_aligned(a) ? GUARD_ALIGN16 : 0;
+  if (a->workspace && a->workspace_bytes > table_workspace(a))
+    p->workspace_bytes = a->workspace_bytes - table_workspace(a);
+  if (!tables_are_addressable(a)) p->workspace_bytes = 0; /* so that no row makes descriptors */
+  return LIBGEMM_OK;
+}
+
+static libgemm_status run(const libgemm_grouped_gemm_args *a, struct problem *p, const struct device *device) {
+  const struct row *row;
+  struct call call = {.groups = (int32_t)a->groups, .alpha = a->alpha, .beta = a->beta, .activation = a->activation};
+  TRY(check_table_pointers(a, device));
+  TRY(choose(p, &device->gpu, &row));
+  TRY(load_row(row, device));
+  TRY(place_tables(a, device, &call));
+  if (row->scratch_bytes) call.scratch = scratch_place(a);
+  int blocks = row->scratch_bytes ? 1 : resident_blocks(row, device); /* on each multiprocessor */
+  return row->launch(row, device, &call, (int64_t)device->gpu.multiprocessors * blocks, a->stream);
+}
+
+libgemm_status libgemm_grouped_gemm(const libgemm_grouped_gemm_args *args) {
+  libgemm_grouped_gemm_args a;
+  struct problem problem;
+  const struct device *device;
+  bool entered;
+  TRY(check_args(args, &a, &problem));
+  if (tables_are_empty(&a)) return LIBGEMM_OK;
+  TRY(tables_device(&a, &device));
+  TRY(enter_device(device, &entered));
+  libgemm_status status = run(&a, &problem, device);
+  leave_device(device, entered);
+  return status;
+}
+
+libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *args, uint64_t *bytes) {
+  libgemm_grouped_gemm_args a;
+  struct problem problem;
+  const struct device *device;
+  const struct row *row;
+  if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
+  *bytes = 0;
+  TRY(check_args(args, &a, &problem));
+  if (tables_are_empty(&a)) return LIBGEMM_OK;
+  uint64_t scratch = 0;
+  if (problem.met & GUARD_ALIGN16 && tables_are_addressable(&a)) { /* rows for others take none */
+    problem.workspace_bytes = UINT64_MAX;
+    TRY(tables_device(&a, &device));
+    TRY(choose(&problem, &device->gpu, &row));
+    scratch = scratch_workspace(row, &problem);
+  }
+  *bytes = table_workspace(&a) + scratch;
+  return LIBGEMM_OK;
+}
+
+libgemm_status libgemm_grouped_gemm_explain(const libgemm_grouped_gemm_args *args, int32_t target,
+                                            libgemm_choice *choice) {
+  libgemm_grouped_gemm_args a;
+  struct problem problem;
+  struct gpu gpu;
+  const struct row *row = NULL;
+  TRY(check_args(args, &a, &problem));
+  TRY(explain_gpu(target, &gpu));
+  if (!tables_are_empty(&a)) TRY(choose(&problem, &gpu, &row));
+  return describe(&problem, gpu.target, row, choice);
+}

@@ -1,0 +1,231 @@
+/* grouped_mm.c: the call over packed rows, columns or K. A B that all groups of rows share becomes one dense GEMM. */
+#include <stddef.h>
+#include <string.h>
+
+#include "internal.h"
+
+void libgemm_grouped_mm_args_init(libgemm_grouped_mm_args *args, uint64_t size) {
+  libgemm_grouped_mm_args defaults = {.alpha = 1.0f, .offs_format = LIBGEMM_ENDS_I32};
+  memset(args, 0, size);
+  memcpy(args, &defaults, size < sizeof defaults ? size : sizeof defaults);
+  args->size = size;
+}
+
+static bool reads_ab(const libgemm_grouped_mm_args *a) { return a->k > 0 && a->alpha != 0.0f && a->groups > 0; }
+static bool reads_c(const libgemm_grouped_mm_args *a) { return a->beta != 0.0f && a->groups > 0; }
+static bool reads_ends(const libgemm_grouped_mm_args *a) {
+  return a->ragged != LIBGEMM_RAGGED_NONE && a->groups > 0 && !a->shared_b;
+}
+
+/* Whether D has a part past the last end that is to be set to 0. */
+static bool zeroes_tail(const libgemm_grouped_mm_args *a) { return a->zero_tail && !owns_d(a->ragged); }
+
+static bool is_empty(const libgemm_grouped_mm_args *a) {
+  return a->m == 0 || a->n == 0 || (a->groups == 0 && !zeroes_tail(a));
+}
+
+static libgemm_status check_strides(const libgemm_grouped_mm_args *a) {
+  if (reads_ab(a)) {
+    TRY(a->trans_a ? check_ld("lda", a->lda, a->m, "m") : check_ld("lda", a->lda, a->k, "k"));
+    TRY(a->trans_b ? check_ld("ldb", a->ldb, a->k, "k") : check_ld("ldb", a->ldb, a->n, "n"));
+  }
+  if (reads_c(a)) TRY(check_ld("ldc", a->ldc, a->n, "n"));
+  TRY(check_ld("ldd", a->ldd, a->n, "n"));
+  return check_output(&(struct output){.c = a->c,
+                                       .d = a->d,
+                                       .m = a->m,
+                                       .n = a->n,
+                                       .count = owns_d(a->ragged) ? a->groups : 1,
+                                       .ldc = a->ldc,
+                                       .ldd = a->ldd,
+                                       .batch_stride_c = a->batch_stride_c,
+                                       .batch_stride_d = a->batch_stride_d,
+                                       .reads_c = reads_c(a)});
+}
+
+static libgemm_status check_words(const libgemm_grouped_mm_args *a) {
+  if (a->groups < 0 || a->groups > LIBGEMM_MAX_GROUPS)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "groups = %lld: allowed is 0 to %d", (long long)a->groups,
+                LIBGEMM_MAX_GROUPS);
+  if (a->offs_format < LIBGEMM_ENDS_I32 || a->offs_format > LIBGEMM_OFFSETS_I64)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "offs_format = %d: allowed is 1 to 4 (libgemm_offs_format)", a->offs_format);
+  if (a->ragged < LIBGEMM_RAGGED_M || a->ragged > LIBGEMM_RAGGED_NONE)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "ragged = %d: allowed is 0 to 3 (libgemm_ragged)", a->ragged);
+  if (a->zero_tail < 0 || a->zero_tail > 1)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "zero_tail = %d: allowed is 0 or 1", a->zero_tail);
+  if (a->shared_b < 0 || a->shared_b > 1)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "shared_b = %d: allowed is 0 or 1", a->shared_b);
+  if (a->shared_b && a->ragged != LIBGEMM_RAGGED_M)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "shared_b = 1 with ragged = %d: allowed is LIBGEMM_RAGGED_M (0)", a->ragged);
+  if (a->shared_b && a->zero_tail)
+    return fail(LIBGEMM_INVALID_ARGUMENT,
+                "zero_tail = 1 with shared_b = 1: allowed is 0, since the ends are not read and every row is computed");
+  return LIBGEMM_OK;
+}
+
+static libgemm_status check_args(const libgemm_grouped_mm_args *args, libgemm_grouped_mm_args *a, struct problem *p) {
+  TRY(read_args(args, offsetof(libgemm_grouped_mm_args, batch_stride_a), a, sizeof *a, "libgemm_grouped_mm_args"));
+  *p = PROBLEM_OF(a, OP_GROUPED_MM);
+  MATRICES_OF(a, p);
+  p->count = a->groups;
+  TRY(check_problem(p));
+  TRY(check_words(a));
+  if (is_empty(a)) return LIBGEMM_OK;
+  TRY(check_strides(a));
+  if (!a->bias || a->groups == 1) a->batch_stride_bias = 0;
+  int64_t groups = a->groups ? a->groups : 1; /* of about equal size, as far as the host can know */
+  if (a->ragged == LIBGEMM_RAGGED_M) p->rows = ceil_div(a->m, groups);
+  if (a->ragged == LIBGEMM_RAGGED_N) p->n = ceil_div(a->n, groups);
+  if (a->ragged == LIBGEMM_RAGGED_K) p->k = ceil_div(a->k, groups);
+  return LIBGEMM_OK;
+}
+
+/* The dense call that a shared B comes to. */
+static libgemm_gemm_args as_gemm(const libgemm_grouped_mm_args *a) {
+  return (libgemm_gemm_args){.size = sizeof(libgemm_gemm_args),
+                             .m = a->groups ? a->m : 0,
+                             .n = a->n,
+                             .k = a->k,
+                             .batch = 1,
+                             .a = a->a,
+                             .b = a->b,
+                             .c = a->c,
+                             .d = a->d,
+                             .bias = a->bias,
+                             .lda = a->lda,
+                             .ldb = a->ldb,
+                             .ldc = a->ldc,
+                             .ldd = a->ldd,
+                             .alpha = a->alpha,
+                             .beta = a->beta,
+                             .a_type = a->a_type,
+                             .d_type = a->d_type,
+                             .trans_a = a->trans_a,
+                             .trans_b = a->trans_b,
+                             .precision = a->precision,
+                             .activation = a->activation,
+                             .workspace = a->workspace,
+                             .workspace_bytes = a->workspace_bytes,
+                             .variant = a->variant,
+                             .stream = a->stream};
+}
+
+static struct operands operands_of(const libgemm_grouped_mm_args *a) {
+  struct operands operands = OPERANDS_OF(a, a->groups, a->ragged);
+  canonicalise(&operands);
+  return operands;
+}
+
+static unsigned guards_met(const struct operands *o) { return (is_aligned(o) ? GUARD_ALIGN16 : 0) | tma_guards(o); }
+
+static libgemm_status check_pointers(const libgemm_grouped_mm_args *a, const struct operands *o,
+                                     const struct device *device) {
+  bool wide = a->offs_format == LIBGEMM_ENDS_I64 || a->offs_format == LIBGEMM_OFFSETS_I64;
+  TRY(check_operands(o, a->groups ? a->bias : NULL, device));
+  if (!reads_ends(a)) return LIBGEMM_OK;
+  TRY(check_alignment("offs", (CUdeviceptr)a->offs, wide ? sizeof(int64_t) : sizeof(int32_t)));
+  return check_pointer("offs", (CUdeviceptr)a->offs, device);
+}
+
+static void fill_call(const libgemm_grouped_mm_args *a, const struct operands *o, struct call *call) {
+  bool wide = a->offs_format == LIBGEMM_ENDS_I64 || a->offs_format == LIBGEMM_OFFSETS_I64;
+  bool leading_zero = a->offs_format == LIBGEMM_OFFSETS_I32 || a->offs_format == LIBGEMM_OFFSETS_I64;
+  uint64_t skip = !leading_zero ? 0 : wide ? sizeof(int64_t) : sizeof(int32_t);
+  place_operands(o, call);
+  call->bias_ptr = (CUdeviceptr)a->bias;
+  call->batch_stride_bias = a->batch_stride_bias;
+  call->offs_ptr = reads_ends(a) ? (CUdeviceptr)a->offs + skip : 0;
+  call->offs_wide = wide;
+  call->zero_tail = zeroes_tail(a);
+  call->alpha = a->alpha;
+  call->beta = a->beta;
+  call->activation = a->activation;
+}
+
+/* Most tiles the groups can have: each one that is cut, and the tail, adds at most a part of a tile. */
+static int64_t most_tiles(const libgemm_grouped_mm_args *a, const struct row *row) {
+  int64_t cuts = a->groups + zeroes_tail(a);
+  if (a->ragged == LIBGEMM_RAGGED_M) return (a->m / row->block_m + cuts) * ceil_div(a->n, row->block_n);
+  if (a->ragged == LIBGEMM_RAGGED_N) return ceil_div(a->m, row->block_m) * (a->n / row->block_n + cuts);
+  int64_t each = ceil_div(a->m, row->block_m) * ceil_div(a->n, row->block_n);
+  return least(each, INT32_MAX) * a->groups;
+}
+
+/* Which row runs, loaded, and on how many blocks at most: persistent ones need not be more than can be resident. */
+static libgemm_status make_plan(const struct problem *key, const struct device *device, struct plan *plan) {
+  struct problem p = *key;
+  const struct row *row;
+  TRY(choose(&p, &device->gpu, &row));
+  TRY(load_row(row, device));
+  bool shares_k = row->guard & GUARD_CLUSTER; /* then there is a cluster for each tile */
+  int64_t blocks = shares_k ? INT64_MAX : (int64_t)device->gpu.multiprocessors * resident_blocks(row, device);
+  *plan = (struct plan){.row = row, .splits = split_count(row, &p), .blocks = blocks};
+  return LIBGEMM_OK;
+}
+
+static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operands *o, struct problem *p,
+                          const struct device *device) {
+  struct plan made;
+  const struct plan *plan;
+  struct call call;
+  TRY(check_pointers(a, o, device));
+  TRY(plan_for(p, device, make_plan, &made, &plan));
+  fill_call(a, o, &call);
+  TRY(encode_tensors(plan->row, device, &call));
+  call.splits = plan->splits;
+  if (plan->row->guard & GUARD_CLUSTER) call.cluster = plan->splits;
+  int64_t blocks = least(most_tiles(a, plan->row) * plan->splits, plan->blocks);
+  return plan->row->launch(plan->row, device, &call, blocks, a->stream);
+}
+
+libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
+  libgemm_grouped_mm_args a;
+  struct problem problem;
+  const struct device *device;
+  int ordinal;
+  bool entered;
+  TRY(check_args(args, &a, &problem));
+  if (is_empty(&a)) return LIBGEMM_OK;
+  if (a.shared_b) {
+    libgemm_gemm_args dense = as_gemm(&a);
+    return libgemm_gemm(&dense);
+  }
+  struct operands operands = operands_of(&a);
+  problem.met = guards_met(&operands);
+  TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
+  TRY(device_get(ordinal, &device));
+  TRY(enter_device(device, &entered));
+  libgemm_status status = run(&a, &operands, &problem, device);
+  leave_device(device, entered);
+  return status;
+}
+
+libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args, uint64_t *bytes) {
+  libgemm_grouped_mm_args a;
+  struct problem problem;
+  if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
+  *bytes = 0; /* no row of this table needs one */
+  TRY(check_args(args, &a, &problem));
+  if (!a.shared_b) return LIBGEMM_OK;
+  libgemm_gemm_args dense = as_gemm(&a);
+  return libgemm_gemm_workspace(&dense, bytes);
+}
+
+libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, int32_t target, libgemm_choice *choice) {
+  libgemm_grouped_mm_args a;
+  struct problem problem;
+  struct gpu gpu;
+  const struct row *row = NULL;
+  TRY(check_args(args, &a, &problem));
+  if (a.shared_b) {
+    libgemm_gemm_args dense = as_gemm(&a);
+    return libgemm_gemm_explain(&dense, target, choice);
+  }
+  TRY(explain_gpu(target, &gpu));
+  if (!is_empty(&a)) {
+    struct operands operands = operands_of(&a);
+    problem.met = guards_met(&operands);
+    TRY(choose(&problem, &gpu, &row));
+  }
+  return describe(&problem, gpu.target, row, choice);
+}

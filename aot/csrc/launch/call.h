@@ -1,0 +1,65 @@
+/* call.h: what a kernel is launched with, and what loads and launches it. */
+#ifndef LIBGEMM_LAUNCH_CALL_H
+#define LIBGEMM_LAUNCH_CALL_H
+
+#include "error.h"
+#include "launch/device.h"
+#include "table.h"
+
+#define WARP_SIZE 32
+
+/* What cuTensorMapEncodeTiled writes. */
+struct tensor_map {
+  _Alignas(64) unsigned char bytes[128];
+};
+
+/* A tensor descriptor argument as Triton passes it; kernels read the map alone, so sizes and strides stay 0. */
+struct tensor {
+  struct tensor_map map;
+  int32_t shape[2];
+  int64_t strides[2];
+};
+
+/* The value of every run-time argument a kernel can have. Field names are the kernels' argument names; generated
+ * launchers take the address of the fields they need and assert each size against the cubin's parameter table. */
+struct call {
+  CUdeviceptr a_ptr, b_ptr, c_ptr, d_ptr, bias_ptr;
+  CUdeviceptr a_ptrs, b_ptrs, c_ptrs, d_ptrs, bias_ptrs;
+  CUdeviceptr group_m, group_n, group_k, group_lda, group_ldb, group_ldc, group_ldd;
+  CUdeviceptr offs_ptr;
+  CUdeviceptr partials, semaphores; /* in the workspace: where K is split */
+  CUdeviceptr a_copy, b_copy;       /* in the workspace: where A or B is copied to aligned rows first */
+  int64_t copy_lda, copy_ldb;
+  int32_t a_rows, a_cols, b_rows, b_cols; /* of the stored matrix; 0 rows where nothing is copied */
+  int32_t a_transpose, b_transpose;       /* 1: its copy is transposed */
+  int64_t epoch;
+  int32_t M, N, K, groups, activation, offs_wide, ragged, zero_tail, splits;
+  int32_t a_step, b_step, d_step; /* stored rows from one group's matrix to the next; 0 where all are in one */
+  int32_t cluster;                /* blocks that share a tile and start together; 0 or 1: none */
+  int64_t lda, ldb, ldc, ldd;
+  int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias;
+  float alpha, beta;
+  CUdeviceptr scratch; /* Triton's trailing scratch pointers: in the workspace, null for rows without scratch_bytes */
+  struct tensor a_desc, b_desc, c_desc, d_desc; /* last: written by encode_tensors alone, for rows that take them */
+};
+
+/* Unpack one LZ4 block. Returns false, having stayed inside both buffers, when `in` is not exactly `out_bytes`. */
+bool unpack(const unsigned char *in, size_t in_bytes, unsigned char *out, size_t out_bytes);
+
+/* Copy a row's cubin out of the library. */
+libgemm_status read_cubin(const struct row *row, void *out);
+
+/* Load a row's kernel and prepare it for a device whose context is current. */
+libgemm_status load_row(const struct row *row, const struct device *device);
+
+/* Encode the descriptors a row takes, from the call's pointers, sizes and leading dimensions. */
+libgemm_status encode_tensors(const struct row *row, const struct device *device, struct call *call);
+
+/* The one place that launches. `parameters` are addresses in the kernel's order. */
+libgemm_status launch_row(const struct row *row, const struct device *device, const struct call *call,
+                          void **parameters, int64_t grid_x, libgemm_stream stream);
+
+/* Blocks of a row that fit on one multiprocessor, at least 1. */
+int resident_blocks(const struct row *row, const struct device *device);
+
+#endif

@@ -1,0 +1,38 @@
+/* plan_cache.h: what this thread last found out about a problem, and the tensor maps it last encoded. */
+#ifndef LIBGEMM_LAUNCH_PLAN_CACHE_H
+#define LIBGEMM_LAUNCH_PLAN_CACHE_H
+
+#include "launch/call.h"
+#include "select/problem.h"
+
+/* How one dense call runs: what was found out about a problem. */
+struct plan {
+  const struct row *row;
+  int splits;
+  uint64_t semaphore_bytes;
+  int64_t blocks;           /* of the launch; of packed groups the most of it: what they need is counted anew */
+  const struct row *copier; /* what must run before it, or NULL */
+};
+
+/* One matrix as a row's copies see it: all that its tensor map is made of. */
+struct matrix {
+  CUdeviceptr address;
+  int64_t rows, cols, ld; /* as stored, in elements */
+  int64_t device;
+  struct box box;
+  uint16_t bytes; /* of an element */
+};
+
+/* Finds out how a problem runs, from nothing but the problem and the GPU. */
+typedef libgemm_status (*plan_maker)(const struct problem *problem, const struct device *device, struct plan *plan);
+
+/* The plan of exactly this problem on this device: as this thread last made it, else made anew, in *made, and kept.
+ * *plan is valid until the next call. Sets what of the GPU is part of the problem. */
+libgemm_status plan_for(struct problem *problem, const struct device *device, plan_maker make, struct plan *made,
+                        const struct plan **plan);
+
+/* The tensor map of exactly this matrix that this thread last encoded, or NULL. Valid until the next cache_map. */
+const struct tensor_map *cached_map(const struct matrix *matrix);
+void cache_map(const struct matrix *matrix, const struct tensor_map *map);
+
+#endif

@@ -1,0 +1,61 @@
+/* copies.c: A and B copied to aligned rows in the workspace ahead of a product: what, when that pays, and doing it. */
+#include "internal.h"
+
+struct copies copies_of(const struct problem *p) {
+  const uint64_t most = (uint64_t)1 << 61;                    /* no memory is larger, and two of them can be added */
+  int64_t bytes = dtype_bytes(p->a_type), step = 128 / bytes; /* rows of a copy begin on 128 bytes */
+  struct copies c = {.rows = {p->trans_a ? p->k : p->m, p->trans_b ? p->n : p->k},
+                     .cols = {p->trans_a ? p->m : p->k, p->trans_b ? p->k : p->n}};
+  const unsigned misaligned[] = {MISALIGNED_A, MISALIGNED_B};
+  if (p->a_type == LIBGEMM_F32) c.turn[0] = p->trans_a, c.turn[1] = !p->trans_b; /* tf32 wants K to come last */
+  for (int i = 0; i < 2; i++) {
+    if (!(p->memory & misaligned[i]) && !c.turn[i]) c.rows[i] = 0;
+    c.ld[i] = ceil_div(c.turn[i] ? c.rows[i] : c.cols[i], step) * step;
+    uint64_t elements = (uint64_t)(c.turn[i] ? c.cols[i] : c.rows[i]) * (uint64_t)c.ld[i];
+    c.bytes[i] = elements < most / (uint64_t)bytes ? elements * (uint64_t)bytes : most;
+  }
+  return c;
+}
+
+void aligned_first(struct problem *p, const struct target *target, float us, const struct row **out) {
+  struct problem copy = {.op = OP_ALIGN, .a_type = LIBGEMM_BF16, .d_type = LIBGEMM_BF16};
+  int first, end, copier;
+  if (p->a_type == LIBGEMM_F32)
+    copy = (struct problem){.op = OP_ALIGN, .a_type = LIBGEMM_F32, .d_type = LIBGEMM_F32, .precision = LIBGEMM_TF32};
+  bucket_of(&copy, target, &copier, &end);
+  if (!(p->memory & READS_AB) || copier == end || (p->a_type == LIBGEMM_F32 && p->precision != LIBGEMM_TF32)) return;
+  struct copies copies = copies_of(p);
+  uint64_t bytes = copies.bytes[0] + copies.bytes[1];
+  if (bytes == 0 || bytes > p->workspace_bytes) return;
+  struct problem seen = *p;
+  seen.met |= GUARD_DESCRIPTOR_AB | (p->memory & TMA_CD ? GUARD_DESCRIPTOR : 0);
+  if (copies.rows[0]) seen.a_stride = 3, seen.trans_a ^= copies.turn[0];
+  if (copies.rows[1]) seen.b_stride = 3, seen.trans_b ^= copies.turn[1];
+  seen.workspace_bytes -= bytes;
+  seen.copier = &rows[copier];
+  float seen_us = 0;
+  bucket_of(&seen, target, &first, &end);
+  const struct row *row = fastest(&seen, first, end, 0, &seen_us);
+  float copy_us = 3 + (float)bytes * 2 / machine.memory * 1e-3f; /* a launch, and each byte read and written */
+  if (!row || !(row->guard & (GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB)) || seen_us + copy_us >= us) return;
+  *p = seen;
+  p->copy_us = copy_us;
+  *out = row;
+}
+
+libgemm_status queue_copies(const struct problem *p, const struct row *copier, const struct device *device,
+                            struct call *call, CUdeviceptr *workspace, libgemm_stream stream) {
+  struct copies c = copies_of(p);
+  call->a_copy = *workspace;
+  call->b_copy = call->a_copy + c.bytes[0];
+  call->a_rows = (int32_t)c.rows[0], call->a_cols = (int32_t)c.cols[0], call->copy_lda = c.ld[0];
+  call->b_rows = (int32_t)c.rows[1], call->b_cols = (int32_t)c.cols[1], call->copy_ldb = c.ld[1];
+  call->a_transpose = c.turn[0], call->b_transpose = c.turn[1];
+  int64_t blocks = 0;
+  for (int i = 0; i < 2; i++) blocks += ceil_div(c.rows[i], copier->block_m) * ceil_div(c.cols[i], copier->block_n);
+  TRY(copier->launch(copier, device, call, blocks, stream));
+  if (c.rows[0]) call->a_ptr = call->a_copy, call->lda = c.ld[0];
+  if (c.rows[1]) call->b_ptr = call->b_copy, call->ldb = c.ld[1];
+  *workspace = call->b_copy + c.bytes[1];
+  return LIBGEMM_OK;
+}

@@ -1,0 +1,66 @@
+/* split.c: K of a tile shared by several blocks: in how many pieces, and what they meet in. */
+#define _DEFAULT_SOURCE /* syscall */
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+int64_t tile_count(const struct row *row, const struct problem *p) {
+  return ceil_div(p->rows, row->block_m) * ceil_div(p->n, row->block_n);
+}
+
+/* How many clusters of `size` blocks start at once. */
+static int64_t clusters_at_once(const struct problem *p, int size) {
+  return (int64_t)cluster_counts[size] * p->multiprocessors / 132;
+}
+
+static int cluster_size(int64_t tiles, int64_t steps, const struct problem *p) {
+  for (int size = MOST_CLUSTER; size >= 2; size--)
+    if (tiles <= clusters_at_once(p, size) && ceil_div(steps, ceil_div(steps, size)) == size) return size;
+  return 1;
+}
+
+int split_count(const struct row *row, const struct problem *p) {
+  enum { MOST = 64 }; /* a slot counts to 255 */
+  if (p->rows == 0 || p->n == 0 || p->k == 0 || p->count == 0) return 1;
+  if (p->count != 1 && p->op != OP_GROUPED_MM) return 1;
+  int64_t tiles = least(tile_count(row, p), INT32_MAX) * p->count, steps = ceil_div(p->k, row->block_k);
+  if (row->guard & GUARD_CLUSTER) return cluster_size(tiles, steps, p);
+  if (!(row->guard & GUARD_WORKSPACE) || 2 * tiles > p->multiprocessors) return 1;
+  return (int)ceil_div(steps, ceil_div(steps, least(least(p->multiprocessors / tiles, steps), MOST)));
+}
+
+uint64_t semaphore_bytes(const struct row *row, const struct problem *p) {
+  return (uint64_t)ceil_div(tile_count(row, p) * (int64_t)sizeof(int64_t), 128) * 128;
+}
+
+uint64_t split_workspace(const struct row *row, const struct problem *p) {
+  if (!(row->guard & GUARD_WORKSPACE)) return 0;
+  int splits = split_count(row, p);
+  if (splits < 2) return 0;
+  uint64_t piece = (uint64_t)row->block_m * (uint64_t)row->block_n * sizeof(float);
+  return semaphore_bytes(row, p) + (uint64_t)tile_count(row, p) * (uint64_t)splits * piece;
+}
+
+uint64_t scratch_workspace(const struct row *row, const struct problem *p) {
+  if (!row->scratch_bytes) return 0;
+  return (uint64_t)row->scratch_bytes * (uint64_t)p->multiprocessors + SCRATCH_ALIGN;
+}
+
+/* Of the kernel; on one older than 3.17, of the clock and of where this process lies in memory. */
+static uint64_t random_word(void) {
+  uint64_t random;
+  if (syscall(SYS_getrandom, &random, sizeof random, 0) == sizeof random) return random;
+  struct timespec now;
+  timespec_get(&now, TIME_UTC);
+  return ((uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)(uintptr_t)&now) * 0x9E3779B97F4A7C15u;
+}
+
+int64_t next_epoch(void) {
+  static _Atomic(uint64_t) next; /* 0: not begun */
+  uint64_t none = 0;
+  if (atomic_load_explicit(&next, memory_order_relaxed) == 0)
+    atomic_compare_exchange_strong(&next, &none, random_word() | 1); /* one of several threads begins */
+  return (int64_t)(atomic_fetch_add(&next, 1) & (((uint64_t)1 << 54) - 1));
+}

@@ -1,0 +1,120 @@
+"""The known state in which Triton compiles: environment, assembler, architecture, entry symbol, and no GPU driver."""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from aot.params import CompileError
+from kernels.table.spec import TARGETS, Variant
+
+WARP_SIZE = 32
+
+# Triton's knobs that change the code: line info would put this folder's path into the cubin and change the machine
+# code; fp fusion's default flips between Triton releases. Read by Triton from the environment at each compilation.
+ENVIRONMENT = {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_DEFAULT_FP_FUSION": "1"}
+# All else that a compilation sees of the caller's environment. Triton, LLVM and the assembler read dozens of variables
+# (TRITON_*, DISABLE_LLVM_OPT, PTXAS_OPTIONS, ...): one left over from debugging would ship under the usual cache key.
+KEPT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
+
+# Triton carries two assemblers, and by its own choice takes 12.9's below sm_90, 13.4's from there. Cubins of 12.9's
+# load on older drivers. Driver releases a build can be asked to stay loadable on -> assembler; None: Triton's choice.
+MIN_DRIVERS = {580: None, 525: "ptxas"}
+# The same where nobody asks, by target. Hopper's kernels from 12.9's assembler are as fast (bench/NOTES.md).
+DEFAULT_MIN_DRIVERS = {target: 525 if target == 90 else 580 for target in TARGETS}
+
+
+def assembler(target: int, min_driver: int | None) -> str | None:
+    """Which of Triton's assemblers makes a target's cubins: for this driver release, or by default."""
+    return MIN_DRIVERS[min_driver or DEFAULT_MIN_DRIVERS[target]]
+
+
+class OfflineDriver:
+    """Stands in for Triton's active driver, which triton.tools.compile asks for two things. Touches no device."""
+
+    def __init__(self, target):
+        self.get_current_target = lambda: target
+
+    def map_python_to_cpp_type(self, name: str) -> str:
+        return name
+
+
+@contextlib.contextmanager
+def known_environment(**more: str):
+    """The process's environment is KEPT, ENVIRONMENT and `more` meanwhile."""
+    saved = dict(os.environ)
+    known = {name: saved[name] for name in KEPT if name in saved} | ENVIRONMENT | more
+    try:
+        replace_environment(known)
+        yield
+    finally:
+        replace_environment(saved)
+
+
+def replace_environment(wanted: dict[str, str]) -> None:
+    for name in set(os.environ) - set(wanted):
+        del os.environ[name]
+    os.environ.update(wanted)
+
+
+def check_import() -> None:
+    """Triton reads a few variables once, when it is imported: where that was not here, they must not have been set."""
+    from triton import knobs
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    read = {
+        "PTXAS_OPTIONS": CUDAOptions.ptx_options,
+        "TRITON_DEBUG": knobs.runtime.debug,
+        "TRITON_INSTRUMENTATION_MODE": knobs.compilation.instrumentation_mode,
+    }
+    for name, value in read.items():
+        if value:
+            raise CompileError(f"{name} = {value!r} when Triton was imported: it would change the code; unset it")
+
+
+@contextlib.contextmanager
+def architecture(name: str):
+    """Triton asks for suffix a from 9.0 on, whose code runs on that very capability alone; it has no option for it."""
+    from triton.backends.nvidia import compiler
+
+    saved = compiler.sm_arch_from_capability
+    compiler.sm_arch_from_capability = lambda capability: name
+    try:
+        yield
+    finally:
+        compiler.sm_arch_from_capability = saved
+
+
+@contextlib.contextmanager
+def entry_symbol(name: str):
+    """Triton calls a kernel's entry point after its function, one name for hundreds of variants."""
+    from triton.runtime.jit import JITFunction
+
+    saved = JITFunction.repr
+    JITFunction.repr = lambda function, _: name
+    try:
+        yield
+    finally:
+        JITFunction.repr = saved
+
+
+@contextlib.contextmanager
+def offline(variant: Variant, min_driver: int | None = None):
+    """Environment, cache folder and driver for one compilation, and the listener's record of it."""
+    record = {}
+    with tempfile.TemporaryDirectory(prefix="libgemm-triton-") as cache, known_environment(TRITON_CACHE_DIR=cache):
+        import triton
+        from triton.backends.compiler import GPUTarget
+
+        check_import()
+        if chosen := assembler(variant.target, min_driver):
+            folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+            os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = str(folder / chosen)
+        target = GPUTarget("cuda", variant.target, WARP_SIZE)
+        triton.runtime.driver.set_active(OfflineDriver(target))
+        triton.knobs.compilation.listener = lambda **event: record.update(event)
+        try:
+            with architecture(variant.architecture), entry_symbol(variant.symbol):
+                yield target, record, cache
+        finally:
+            triton.knobs.compilation.listener = None

@@ -1,0 +1,38 @@
+"""Markdown of the README's written sections: paragraphs, lists, tables, and the marks around them. A leaf."""
+
+import textwrap
+
+WIDTH = 118
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    lines = textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines + "\n"
+
+
+def listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1])] * (len(words) > 1) + words[-1:])
+
+
+def table(head: list[str], lines: list[list[str]]) -> str:
+    rows = ["| " + " | ".join(line) + " |\n" for line in (head, *lines)]
+    return "".join([rows[0], "|---" * len(head) + "|\n", *rows[1:]])
+
+
+def figure(value: float) -> str:
+    """Two digits after the point, or three where the third says something."""
+    return f"{value:.3f}".removesuffix("0")
+
+
+def marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: written by bench/report/readme.py -->\n", f"<!-- end of {name} -->\n"
+
+
+def parts_of(readme: str, name: str) -> tuple[str, str, str]:
+    """What stands before a section's marks, between them and after them."""
+    begin, end = marks(name)
+    before, found_begin, rest = readme.partition(begin)
+    between, found_end, after = rest.partition(end)
+    if not found_begin or not found_end:
+        raise SystemExit(f"README.md lacks its marks: {begin.strip()} and, below it, {end.strip()}")
+    return before + begin, between, end + after

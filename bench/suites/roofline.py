@@ -1,0 +1,38 @@
+"""The work of a row, and its roofline time on an H200: what bounds it from below. A leaf; times nothing."""
+
+FLOPS = {"bf16": 800e12, "f16": 800e12, "f32": 400e12}  # what an H200 gave cuBLAS at best; tf32 has half the rate
+BYTES = 4.3e12  # what it gave a device copy
+WIDTH = {"bf16": 2, "f16": 2, "f32": 4}
+
+
+def out_width(row: dict) -> int:
+    return 4 if row.get("out") == "f32" else WIDTH[row["dtype"]]
+
+
+def problems(row: dict) -> list[tuple]:
+    """(M, N, K) of products that together are the row's; for packed rows one stands for all groups."""
+    return row.get("problems") or [(row["m"], row["n"], row["k"])]
+
+
+def flops(row: dict) -> float:
+    return sum(2.0 * m * n * k for m, n, k in problems(row))
+
+
+def filled(row: dict) -> int:
+    """Groups that have rows; 1 for a dense product."""
+    return row.get("filled", row.get("groups", 1))
+
+
+def traffic(row: dict) -> float:
+    """Bytes that must move once: A, B, D, and C where it is read. A group without rows needs no B; groups along K share
+    A and B between them and have a D each."""
+    along_k = row.get("ragged") == "K"
+    one_b = along_k or row.get("op") == "grouped_gemm_jagged" or "problems" in row
+    bs, ds = 1 if one_b else filled(row), row["groups"] if along_k else 1
+    inputs = sum(m * k + bs * n * k for m, n, k in problems(row))
+    outputs = sum(ds * m * n for m, n, k in problems(row)) * (2 if row.get("beta") else 1)
+    return WIDTH[row["dtype"]] * inputs + out_width(row) * outputs
+
+
+def floor_us(row: dict) -> float:
+    return max(flops(row) / FLOPS[row["dtype"]], traffic(row) / BYTES) * 1e6

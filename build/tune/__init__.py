@@ -1,0 +1,8 @@
+"""Tuning: which tiles of a grid ship, and what the library's analytical model knows of them.
+
+candidates.py   the grid, pruned by rule
+library.py      `make candidates`: a library of the whole grid, on any machine
+dense.py, grouped.py   `make tune`, on a GPU: time every candidate on many shapes, into measured/
+measured/       those times, as they were measured
+fit.py          chooses tiles, and fits the model's weights to the times, into kernels/table/tuned/
+"""

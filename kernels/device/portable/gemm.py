@@ -1,0 +1,49 @@
+"""Dense GEMM for any shape, leading dimension and alignment: the reference set. Not tuned for one architecture."""
+
+import triton
+import triton.language as tl
+
+from kernels.device.portable.tiles import multiply_tile, rasterise, store_tile
+
+
+@triton.jit
+def gemm(
+    a_ptr, b_ptr, c_ptr, d_ptr, bias_ptr,
+    M, N, K,
+    lda, ldb, ldc, ldd,
+    batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias,
+    alpha, beta, activation,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr,
+    ALIGN: tl.constexpr, ACTIVATE: tl.constexpr,
+):  # fmt: skip
+    # x // ALIGN * ALIGN changes no value the guard lets through; it tells the compiler how far it may vectorise.
+    lda = lda // ALIGN * ALIGN
+    ldb = ldb // ALIGN * ALIGN
+    ldc = ldc // ALIGN * ALIGN
+    ldd = ldd // ALIGN * ALIGN
+    N = N // ALIGN * ALIGN
+    K = K // ALIGN * ALIGN
+    if TRANS_A:
+        M = M // ALIGN * ALIGN
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    program = tl.program_id(0)
+    batch = (program // (tiles_m * tiles_n)).to(tl.int64)
+    tile_m, tile_n = rasterise(program % (tiles_m * tiles_n), tiles_m, tiles_n, GROUP_M)
+    row = tile_m.to(tl.int64) * BLOCK_M
+    col = tile_n.to(tl.int64) * BLOCK_N
+    a_ptr += batch * (batch_stride_a // ALIGN * ALIGN)
+    b_ptr += batch * (batch_stride_b // ALIGN * ALIGN)
+    c_ptr += batch * (batch_stride_c // ALIGN * ALIGN)
+    d_ptr += batch * (batch_stride_d // ALIGN * ALIGN)
+    bias_ptr += batch * batch_stride_bias
+    if alpha == 0.0:
+        K = 0  # A and B are not read
+    acc = multiply_tile(
+        a_ptr, b_ptr, lda, ldb, row, M, col, N, K,
+        BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
+    )  # fmt: skip
+    store_tile(
+        acc, c_ptr, d_ptr, bias_ptr, ldc, ldd, row, M, col, N, alpha, beta, activation, BLOCK_M, BLOCK_N, ACTIVATE
+    )

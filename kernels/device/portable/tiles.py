@@ -1,0 +1,104 @@
+"""Device helpers shared by the Triton kernels: tile order, operand loads, the K loop, the epilogue. Not kernels."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rasterise(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
+    """Map a linear tile index to (tile_m, tile_n), GROUP_M rows of tiles at a time so that B stays in L2."""
+    per_group = GROUP_M * tiles_n
+    first = tile // per_group * GROUP_M
+    rows = tl.minimum(tiles_m - first, GROUP_M)
+    inside = tile % per_group
+    return first + inside % rows, inside // rows
+
+
+@triton.jit
+def dot(a, b, acc, PRECISION: tl.constexpr):
+    """acc + a @ b in float32. PRECISION is the C enum: 0 for 16-bit inputs, 1 tf32, 2 tf32x3, 3 ieee."""
+    if PRECISION == 2:
+        return tl.dot(a, b, acc, input_precision="tf32x3")
+    elif PRECISION == 3:
+        return tl.dot(a, b, acc, input_precision="ieee")
+    else:
+        return tl.dot(a, b, acc, input_precision="tf32")
+
+
+@triton.jit
+def multiply_tile(
+    a_ptr, b_ptr, lda, ldb, row, row_end, col, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """op(A)[row:row+BLOCK_M, :K] @ op(B)[:K, col:col+BLOCK_N], rows past row_end and columns past N read as zero."""
+    offs_m = row + tl.arange(0, BLOCK_M)
+    offs_n = col + tl.arange(0, BLOCK_N)
+    offs_k = tl.arange(0, BLOCK_K)
+    if TRANS_A:
+        a_ptrs = a_ptr + offs_k[None, :] * lda + offs_m[:, None]
+        a_step = BLOCK_K * lda
+    else:
+        a_ptrs = a_ptr + offs_m[:, None] * lda + offs_k[None, :]
+        a_step = BLOCK_K
+    if TRANS_B:
+        b_ptrs = b_ptr + offs_n[None, :] * ldb + offs_k[:, None]
+        b_step = BLOCK_K
+    else:
+        b_ptrs = b_ptr + offs_k[:, None] * ldb + offs_n[None, :]
+        b_step = BLOCK_K * ldb
+    a_rows = offs_m[:, None] < row_end
+    b_cols = offs_n[None, :] < N
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        a = tl.load(a_ptrs, mask=a_rows & (offs_k[None, :] < K - k), other=0.0)
+        b = tl.load(b_ptrs, mask=b_cols & (offs_k[:, None] < K - k), other=0.0)
+        acc = dot(a, b, acc, PRECISION)
+        a_ptrs += a_step
+        b_ptrs += b_step
+    return acc
+
+
+@triton.jit
+def activate(x, activation):
+    """activation is the C enum: 0 none, 1 relu (NaN stays NaN), 2 gelu (exact, not the tanh form), 3 silu.
+
+    gelu and silu are both x * gate(x) with one exponential and one reciprocal, so they share them:
+        silu: gate = 1 / (1 + exp(-x))
+        gelu: gate = normal CDF = erfc(-x / sqrt 2) / 2, with erfc from Abramowitz and Stegun 7.1.26 (|error| < 1.5e-7).
+    """
+    if activation == 1:
+        x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    if activation > 1:
+        is_gelu = activation == 2
+        z = tl.abs(x) * 0.7071067811865476
+        e = tl.exp2(tl.where(is_gelu, -z * z, -x) * 1.4426950408889634)
+        r = 1.0 / (1.0 + tl.where(is_gelu, 0.3275911 * z, e))
+        tail = 1.061405429 * r - 1.453152027
+        tail = tail * r + 1.421413741
+        tail = tail * r - 0.284496736
+        tail = tail * r + 0.254829592
+        tail = 0.5 * tail * r * e
+        gate = tl.where(is_gelu, tl.where(x < 0.0, tail, 1.0 - tail), r)
+        x = x * gate
+    return x
+
+
+@triton.jit
+def store_tile(
+    acc, c_ptr, d_ptr, bias_ptr, ldc, ldd, row, row_end, col, N, alpha, beta, activation,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ACTIVATE: tl.constexpr,
+):  # fmt: skip
+    """D = act(alpha * acc + beta * C + bias) for one tile. C is not read when beta is 0; a null bias is no bias."""
+    offs_m = row + tl.arange(0, BLOCK_M)
+    offs_n = col + tl.arange(0, BLOCK_N)
+    inside = (offs_m[:, None] < row_end) & (offs_n[None, :] < N)
+    acc = acc * alpha
+    if beta != 0.0:
+        c = tl.load(c_ptr + offs_m[:, None] * ldc + offs_n[None, :], mask=inside, other=0.0)
+        acc += beta * c.to(tl.float32)
+    if bias_ptr.to(tl.int64) != 0:
+        acc += tl.load(bias_ptr + offs_n, mask=offs_n < N, other=0.0).to(tl.float32)[None, :]
+    if ACTIVATE:
+        acc = activate(acc, activation)
+    tl.store(d_ptr + offs_m[:, None] * ldd + offs_n[None, :], acc.to(d_ptr.dtype.element_ty), mask=inside)

@@ -1,0 +1,1 @@
+"""The fast set for Blackwell, in Triton: dense products through tensor descriptors (TMA)."""

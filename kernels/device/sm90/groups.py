@@ -1,0 +1,213 @@
+"""Which tile of which group comes next, and the loading warp of grouped kernels. No kernel here."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from kernels.device.sm90.tile_queue import WorkTile
+
+CHUNK = gl.constexpr(128)  # groups whose ends are read at once
+
+
+@gluon.jit
+def larger(a, b):
+    return gl.maximum(a, b)
+
+
+@gluon.aggregate
+class Groups:
+    """The call's sizes, and where groups stand in the matrices the descriptors speak of."""
+
+    offs_ptr: gl.tensor
+    offs_wide: gl.tensor
+    groups: gl.tensor
+    M: gl.tensor  # of one group, or with ends that cut rows: of all
+    N: gl.tensor
+    K: gl.tensor  # of one group, or with ends that cut K: of all
+    a_step: gl.tensor  # stored rows of A from one group to the next; 0 where all groups are in one matrix
+    b_step: gl.tensor
+    d_step: gl.tensor
+    BLOCK_M: gl.constexpr
+    BLOCK_N: gl.constexpr
+    BLOCK_K: gl.constexpr
+    GROUP_M: gl.constexpr
+    EVEN: gl.constexpr  # a group's rows are shared out evenly over its tiles
+
+    @gluon.jit
+    def end_of(self, group, most):
+        """End of a group, 0 to `most`; of group -1, 0."""
+        here = group >= 0
+        if self.offs_wide != 0:
+            end = gl.load(self.offs_ptr.to(gl.pointer_type(gl.int64)) + group, mask=here, other=0)
+            end = gl.minimum(gl.maximum(end, 0), most).to(gl.int32)
+        else:
+            end = gl.minimum(gl.maximum(gl.load(self.offs_ptr + group, mask=here, other=0), 0), most)
+        return end
+
+    @gluon.jit
+    def inside(self, tile, tiles_m):
+        """Row of tiles, and first column, of tile number `tile` of a group: GROUP_M rows of tiles at a time, so that B
+        stays in L2."""
+        per_group = self.GROUP_M * gl.cdiv(self.N, self.BLOCK_N)
+        first = tile // per_group * self.GROUP_M
+        rows = gl.minimum(tiles_m - first, self.GROUP_M)
+        rest = tile % per_group
+        return first + rest % rows, rest // rows * self.BLOCK_N
+
+    @gluon.jit
+    def equal_tile(self, tile):
+        """Group, and row and column within it, of a tile, where every group has as many."""
+        tiles_m = gl.cdiv(self.M, self.BLOCK_M)
+        per_group = tiles_m * gl.cdiv(self.N, self.BLOCK_N)
+        row, col = self.inside(tile % per_group, tiles_m)
+        return tile // per_group, row * self.BLOCK_M, col
+
+    @gluon.jit
+    def equal_cut(self, index, seen, start):
+        """Begin and extent in K of group `index`, where ends cut K. It begins at the largest end before it: `start` is
+        that of the first `seen` groups, and grows with them."""
+        layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+        lane = gl.arange(0, CHUNK, layout)
+        depth = self.K
+        if self.offs_ptr.to(gl.int64) != 0:
+            for first in range(seen, index, CHUNK):
+                group = first + lane
+                start = gl.maximum(start, gl.max(self.end_of(gl.where(group < index, group, -1), self.K), 0))
+            depth = gl.maximum(self.end_of(index, self.K) - start, 0)
+        return start, depth
+
+    @gluon.jit
+    def equal_operands(self, index, row, col, start, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr):
+        """Where the A and B of such a tile begin in the matrices of all groups: row and K, column and K."""
+        a_row = row
+        a_k = start
+        b_col = col
+        b_k = start
+        if TRANS_A:
+            a_k += index * self.a_step
+        else:
+            a_row += index * self.a_step
+        if TRANS_B:
+            b_col += index * self.b_step
+        else:
+            b_k += index * self.b_step
+        return a_row, a_k, b_col, b_k
+
+
+@gluon.jit
+def load_steps(groups, pipeline, step, count, a_row, a_k, b_col, b_k, boxes):
+    """A tile's A and B through the pipeline; of A only the boxes that hold rows of the group."""
+    ROWS: gl.constexpr = groups.BLOCK_M // pipeline.A_BOXES
+    for i in range(count):
+        pipeline.wait_empty(step)
+        if pipeline.A_BOXES == 1:
+            bytes_of_both: gl.constexpr = pipeline.a_desc.nbytes_per_cta + pipeline.b_desc.nbytes_per_cta
+            mbarrier.expect(pipeline.ready.index(step % pipeline.STAGES), bytes_of_both)
+        else:
+            pipeline.expect(step, gl.minimum(boxes, pipeline.A_BOXES))
+            for box in gl.static_range(1, pipeline.A_BOXES):
+                pipeline.fetch_a(step, box, a_row + box * ROWS, a_k + i * groups.BLOCK_K, box < boxes)
+        pipeline.fetch_a(step, 0, a_row, a_k + i * groups.BLOCK_K)
+        pipeline.fetch_b(step, b_col, b_k + i * groups.BLOCK_K)
+        step += 1
+    return step
+
+
+@gluon.jit
+def finish(queue, sent, row, step):
+    """Tell both consumers that there is no tile any more, and where the rows of the last group end."""
+    none = gl.to_tensor(-1)
+    row = gl.to_tensor(row)
+    for i in gl.static_range(2):
+        queue.send(sent + i, WorkTile(row, row, none, none, step, none, none, none))
+    gdc_launch_dependents()  # all is read or on its way: the next kernel may come
+
+
+@gluon.jit
+def load_ragged(groups, pipeline, queue):
+    """One warp, where ends cut the rows of A and D. Ends are scanned CHUNK at a time by a prefix sum over their tiles.
+
+    Ends are clamped to [previous end, M], so a table that lies gives wrong rows but never an address outside, and no
+    row is computed twice.
+    """
+    layout: gl.constexpr = gl.BlockedLayout([4], [32], [1], [0])
+    gdc_wait()  # what the kernel before this one writes may be our A, B or ends
+    lane = gl.arange(0, CHUNK, layout)
+    tiles_n = gl.cdiv(groups.N, groups.BLOCK_N)
+    count = gl.cdiv(groups.K, groups.BLOCK_K)
+    last = groups.K - (count - 1) * groups.BLOCK_K
+    tile = gl.program_id(0).to(gl.int64)
+    before = gl.to_tensor(0).to(gl.int64)  # tiles in the chunks already passed: a table that lies may have any number
+    step = 0
+    sent = 0
+    final = 0
+    for chunk in range(0, groups.groups, CHUNK):
+        group = chunk + lane
+        there = group < groups.groups
+        start = groups.end_of(gl.where(there, group - 1, -1), groups.M)
+        start = gl.maximum(gl.associative_scan(start, 0, larger), final)
+        end = gl.maximum(groups.end_of(gl.where(there, group, -1), groups.M), start)
+        tiles = gl.where(there, gl.cdiv(end - start, groups.BLOCK_M) * tiles_n, 0)
+        upto = gl.cumsum(tiles, 0)
+        total = gl.sum(tiles, 0)
+        final = gl.maximum(final, gl.max(gl.where(there, end, 0), 0))
+        while tile < before + total:
+            inside = (tile - before).to(gl.int32)
+            index = gl.sum((upto <= inside).to(gl.int32), 0)
+            here = lane == index
+            row_start = gl.sum(gl.where(here, start, 0), 0)
+            row_end = gl.sum(gl.where(here, end, 0), 0)
+            inside -= gl.sum(gl.where(here, upto - tiles, 0), 0)
+            rows = row_end - row_start
+            tiles_m = gl.cdiv(rows, groups.BLOCK_M)
+            row, col = groups.inside(inside, tiles_m)
+            index += chunk
+            if groups.EVEN:
+                # In steps of 8, so that no tile of a group is much shorter: blocks that run ahead lose what others
+                # brought to L2.
+                each = gl.cdiv(rows, 8) // tiles_m
+                longer = gl.cdiv(rows, 8) % tiles_m
+                height = (each + (row < longer).to(gl.int32)) * 8
+                row = row_start + (row * each + gl.minimum(row, longer)) * 8
+                height = gl.minimum(height, row_end - row)
+            else:
+                row = row_start + row * groups.BLOCK_M
+                height = row_end - row
+            boxes = gl.cdiv(height, groups.BLOCK_M // pipeline.A_BOXES)
+            queue.send(sent, WorkTile(row, row_end, col, index, step, count, last, height))
+            if pipeline.TRANS_B:
+                step = load_steps(groups, pipeline, step, count, row, 0, col + index * groups.b_step, 0, boxes)
+            else:
+                step = load_steps(groups, pipeline, step, count, row, 0, col, index * groups.b_step, boxes)
+            sent += 1
+            tile += gl.num_programs(0)
+        before += total
+    finish(queue, sent, final, step)
+
+
+@gluon.jit
+def load_equal(groups, pipeline, queue):
+    """One warp, where every group has as many tiles: ends cut K, or there are none."""
+    gdc_wait()  # what the kernel before this one writes may be our A, B or ends
+    tiles_m = gl.cdiv(groups.M, groups.BLOCK_M)
+    per_group = tiles_m * gl.cdiv(groups.N, groups.BLOCK_N)
+    step = 0
+    sent = 0
+    seen = 0
+    start = 0
+    for tile in range(gl.program_id(0), groups.groups * per_group, gl.num_programs(0)):
+        index, row, col = groups.equal_tile(tile)
+        start, depth = groups.equal_cut(index, seen, start)
+        seen = index
+        count = gl.cdiv(depth, groups.BLOCK_K)
+        first = row + index * groups.d_step
+        end = index * groups.d_step + groups.M
+        last = depth - (count - 1) * groups.BLOCK_K
+        height = gl.to_tensor(groups.BLOCK_M)
+        queue.send(sent, WorkTile(first, end, col, index, step, count, last, height))
+        a_row, a_k, b_col, b_k = groups.equal_operands(index, row, col, start, pipeline.TRANS_A, pipeline.TRANS_B)
+        boxes = gl.cdiv(end - first, groups.BLOCK_M // pipeline.A_BOXES)
+        step = load_steps(groups, pipeline, step, count, a_row, a_k, b_col, b_k, boxes)
+        sent += 1
+    finish(queue, sent, 0, step)

@@ -1,0 +1,76 @@
+"""How the loading warp of a grouped kernel tells the multiplying ones which tile comes next. No kernel here.
+
+Looking a tile's group up takes a warp's reductions over the table of ends: the loading warp, which runs ahead, does it
+once, and the others read eight numbers.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+
+from kernels.device.sm90.loader import barriers
+
+SLOTS = gl.constexpr(4)  # tiles that the loading warp may be ahead: more than the pipeline holds
+
+
+@gluon.aggregate
+class WorkTile:
+    """One tile: where its D stands, and which steps of the pipeline hold its A and B."""
+
+    row: gl.tensor  # of D, first of the tile
+    end: gl.tensor  # of D, one past the last row of the tile's group
+    col: gl.tensor
+    group: gl.tensor
+    step: gl.tensor  # first in the pipeline
+    count: gl.tensor  # steps; -1: there is no tile any more
+    last: gl.tensor  # of K, what the last step has
+    height: gl.tensor  # of A, rows that the tile has, or more where its group ends before
+
+
+@gluon.aggregate
+class Queue:
+    """SLOTS places in shared memory, which two consumers read in turn."""
+
+    slots: gl.shared_memory_descriptor
+    full: gl.shared_memory_descriptor
+    free: gl.shared_memory_descriptor
+
+    @gluon.jit
+    def send(self, n, work):
+        """Number `n` of all tiles of this program."""
+        slot = n % SLOTS
+        mbarrier.wait(self.free.index(slot), (n // SLOTS & 1) ^ 1)
+        gl.inline_asm(
+            "{ .reg .pred first; .reg .b32 lane;\n"
+            "mov.u32 lane, %laneid;\nsetp.eq.u32 first, lane, 0;\n"
+            "@first st.shared.v4.b32 [$0], {$1, $2, $3, $4};\n"
+            "@first st.shared.v4.b32 [$0 + 16], {$5, $6, $7, $8}; }",
+            "r,r,r,r,r,r,r,r,r,~{memory}",
+            [self.slots.index(slot), work.row, work.end, work.col, work.group, work.step, work.count, work.last,
+             work.height],
+            [],
+            is_pure=False,
+        )  # fmt: skip
+        mbarrier.arrive(self.full.index(slot), count=1)
+
+    @gluon.jit
+    def receive(self, n):
+        slot = n % SLOTS
+        mbarrier.wait(self.full.index(slot), n // SLOTS & 1)
+        row, end, col, group, step, count, last, height = gl.inline_asm(
+            "ld.shared.v4.b32 {$0, $1, $2, $3}, [$8];\nld.shared.v4.b32 {$4, $5, $6, $7}, [$8 + 16];",
+            "=r,=r,=r,=r,=r,=r,=r,=r,r,~{memory}",
+            [self.slots.index(slot)],
+            [gl.int32] * 8,
+            is_pure=False,
+        )
+        gl.barrier()  # every warp has read it
+        mbarrier.arrive(self.free.index(slot), count=1)
+        return WorkTile(row, end, col, group, step, count, last, height)
+
+
+@gluon.jit
+def make_queue():
+    plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    slots = gl.allocate_shared_memory(gl.int32, [SLOTS, 8], plain)
+    return Queue(slots, barriers(SLOTS), barriers(SLOTS))

@@ -1,0 +1,214 @@
+"""How long a variant takes on a problem: a fitted formula where tuning measured it, a rough one elsewhere. Stdlib only.
+
+Both begin with what one product asks of a multiprocessor and of memory. With T tiles whose K is shared S ways, on P
+multiprocessors, there are ceil(T S / P) waves of `steps` steps in K.
+
+Rough (untuned rows), in nanoseconds:
+
+    compute = fixed + waves * (steps * step + tile),  memory = fixed + bytes * byte
+    time    = (compute^4 + memory^4)^(1/4)
+
+A row that makes descriptors on the device needs 2000 more for those of the first group; the others' are made meanwhile.
+
+Fitted (tuned rows): log2 of the microseconds is a weighted sum of `features`, below. The weights come from
+tuned/<target>.json, which `make tune` writes; model.c evaluates the same sums (tests compare the two).
+"""
+
+import functools
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.table.families import ROW_STEP, Family
+
+TUNED = Path(__file__).parent / "tuned"
+
+
+@dataclass(frozen=True)
+class Model:
+    fixed_ns: float  # launch, first loads, last store
+    step_ns: float  # one step in K of a tile
+    tile_ns: float  # its epilogue
+    byte_ps: float  # time of one byte of A, B, C and D
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a GPU does, roughly, where nobody has measured."""
+
+    multiply_ns: float  # of one multiplication and addition, for one multiprocessor at a rate of 1
+    byte_ps: float  # of one byte of memory
+
+
+def rough(block_m: int, block_n: int, block_k: int, rate: int, speed: Speed) -> Model:
+    """For rows nobody has measured: work over a rate, 100 being the reference set's large tile."""
+    return Model(3000.0, block_m * block_n * block_k * speed.multiply_ns / rate, 500.0, speed.byte_ps)
+
+
+def reuse(block_m: int, block_n: int) -> float:
+    """A tile's speed by how often it uses what it loads: from 0 for a thin one to 1 for an endless one, and half of
+    that for one that multiplies each loaded element 96 times, counting an element of A and one of B as one."""
+    times = block_m * block_n / (block_m + block_n)
+    return times / (times + 96)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One product as the features see it. Strides count in bytes; sizes are those of one product of `count`."""
+
+    m: int
+    n: int
+    k: int
+    count: int
+    a_bytes: int  # of an element of A and B
+    d_bytes: int
+    a_stride: int  # from one stored row of A to the next
+    b_stride: int
+    multiprocessors: int
+
+
+def packed_work(m: int, n: int, k: int, layout: str, multiprocessors: int) -> Work:
+    """One 16-bit product of packed operands, as tuning measures it."""
+    a_stride, b_stride = (m if layout[0] == "t" else k), (k if layout[1] == "t" else n)
+    return Work(m, n, k, 1, 2, 2, 2 * a_stride, 2 * b_stride, multiprocessors)
+
+
+def groups_work(m: int, n: int, k: int, groups: int, ragged: str, layout: str, multiprocessors: int) -> Work:
+    """16-bit products of packed groups, taken to be of equal size, since that is what the host knows. m and k are those
+    of all groups: of "K" k is cut, else m."""
+    if ragged != "K":
+        m = math.ceil(m / groups)
+    a_stride, b_stride = (m if layout[0] == "t" else k), (k if layout[1] == "t" else n)
+    if ragged == "K":
+        k = math.ceil(k / groups)
+    return Work(m, n, k, groups, 2, 2, 2 * a_stride, 2 * b_stride, multiprocessors)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates the features divide by: bytes and multiplications per nanosecond, of a multiprocessor or of all."""
+
+    load: float = 112.0  # bytes into one multiprocessor
+    multiply: float = 3277.0  # 16-bit products with additions, in one multiprocessor
+    l2: float = 7000.0  # bytes out of L2
+    memory: float = 4300.0
+
+
+MACHINE = Machine()
+
+
+def stride_class(stride: int) -> int:
+    """3 for rows that begin on 128 bytes, 2 on 64, 1 on 32, 0 on 16: what a 128-byte row of a box touches beyond."""
+    return next(c for c, step in ((3, 128), (2, 64), (1, 32), (0, 1)) if stride % step == 0)
+
+
+PENALTY = (1.25, 1.08, 1.04, 1.0)  # of a stride's class, on the bytes that move
+
+
+def split_of(family: Family, tiles: int, steps: int, multiprocessors: int) -> int:
+    """In how many ways K of a tile is shared: as many as find a multiprocessor; 1 where the family does not share."""
+    if family.split == "cluster":
+        for size in range(len(CLUSTERS) - 1, 1, -1):
+            if tiles <= CLUSTERS[size] * multiprocessors // 132 and math.ceil(steps / math.ceil(steps / size)) == size:
+                return size
+        return 1
+    if family.split == "workspace" and 2 * tiles <= multiprocessors:
+        return math.ceil(steps / math.ceil(steps / max(1, min(multiprocessors // tiles, steps, 64))))
+    return 1
+
+
+# Clusters of so many blocks that an H200 of 132 multiprocessors holds at once, one block to each
+# (cuOccupancyMaxActiveClusters): the blocks of a cluster run on neighbours, so some multiprocessors stay without.
+CLUSTERS = (0, 132, 66, 39, 30, 22, 17, 15, 15)
+
+
+def rows_of_tile(block_m: int, family: Family, m: int) -> int:
+    """Rows of A that each tile works on: a balanced family shares them out evenly over as few tiles as hold them."""
+    if not family.balanced or m == 0:
+        return block_m
+    return math.ceil(math.ceil(m / math.ceil(m / block_m)) / ROW_STEP) * ROW_STEP
+
+
+def estimate(block_m: int, block_n: int, block_k: int, family: Family, w: Work) -> tuple:
+    """(microseconds by the rates alone, and what they are made of): the first step of `features`."""
+    block_m = rows_of_tile(block_m, family, w.m)
+    tiles_m, tiles_n = math.ceil(w.m / block_m), math.ceil(w.n / block_n)
+    all_steps = math.ceil(w.k / block_k)
+    shares = w.count == 1 or family.grouped
+    split = split_of(family, tiles_m * tiles_n * w.count, all_steps, w.multiprocessors) if shares else 1
+    tiles, steps = tiles_m * tiles_n * w.count * split, math.ceil(all_steps / split)
+    waves = math.ceil(tiles / w.multiprocessors)
+    a, b = (PENALTY[stride_class(stride)] for stride in (w.a_stride, w.b_stride))
+    moved = steps * (block_m * a + block_n * b) * block_k * w.a_bytes
+    load = waves * moved / MACHINE.load * 1e-3
+    multiply = waves * steps * block_m * block_n * block_k * w.a_bytes / 2 / MACHINE.multiply * 1e-3
+    l2 = tiles * moved / MACHINE.l2 * 1e-3
+    bytes_all = w.count * (w.a_bytes * (w.m * w.k + w.n * w.k) + w.d_bytes * w.m * w.n)
+    memory = bytes_all / MACHINE.memory * 1e-3
+    us = 3 + waves / 2 + (load**4 + multiply**4 + l2**4 + memory**4) ** 0.25
+    return us, load, multiply, memory, l2, waves, tiles, steps, split, tiles_m, tiles_n
+
+
+def features(block_m: int, block_n: int, block_k: int, family: Family, w: Work) -> list[float]:
+    """What the fitted formula weighs: logarithms of the estimate and its parts, their products, and the strides."""
+    us, load, multiply, memory, l2, waves, tiles, steps, split, tiles_m, tiles_n = estimate(
+        block_m, block_n, block_k, family, w
+    )
+    block_m = rows_of_tile(block_m, family, w.m)
+    parts = [
+        us, 2 + load, 2 + multiply, 2 + memory, 2 + l2, waves, min(tiles / w.multiprocessors, 1),
+        w.m / (tiles_m * block_m), w.n / (tiles_n * block_n),
+        tiles / (waves * w.multiprocessors) if waves > 1 else 1, steps, split, w.m, w.n, w.k * w.a_bytes / 2,
+    ]  # fmt: skip
+    logs = [math.log2(x) for x in parts]
+    products = [logs[i] * logs[j] for i in range(11) for j in range(i, 11)]
+    most = 3 + max(load, multiply, memory, l2)
+    strides = []
+    for stride in (w.a_stride, w.b_stride):
+        c = stride_class(stride)
+        strides += [c == 0, c == 1, c == 2, (c == 0) * memory / most, (c == 1) * memory / most, (c == 0) * load / most]
+    return [1.0, *logs, *products, *(float(x) for x in strides)]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The weights of one tile and family."""
+
+    scale: float  # of `estimate` to what was measured: rows that are far behind by it are not looked at closer
+    weights: tuple[tuple[float, ...], ...]  # of the features, for nn, nt, tn and tt
+
+    def us(self, layout: int, found: list[float]) -> float:
+        return 2.0 ** sum(w * x for w, x in zip(self.weights[layout], found, strict=True))
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning left of one target: the tiles it ships, in order, and their weights where they were measured."""
+
+    origin: dict
+    tiles: tuple[tuple, ...]  # family, block_m, block_n, block_k; of packed groups kernel, cut, block_m, block_n
+    known: tuple[tuple, ...]  # m, n, k, count, layout of 16-bit products (see Work), and the tile that won
+    fits: dict[str, Fit]  # by tile and family, such as "128x256x64_coop"
+
+
+def known_of(target: int, op: str) -> tuple[tuple, ...]:
+    """Tuned.known; nothing where nobody has tuned."""
+    found = tuned(target, op)
+    return found.known if found else ()
+
+
+def tuned_name(target: int, op: str) -> str:
+    """What its files are called: measurements, and what is fitted to them."""
+    return f"sm{target}" if op == "gemm" else f"sm{target}_{op}"
+
+
+@functools.cache
+def tuned(target: int, op: str = "gemm") -> Tuned | None:
+    """None for a target, or an operation, that nobody has tuned."""
+    path = TUNED / f"{tuned_name(target, op)}.json"
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text())
+    fits = {name: Fit(row["scale"], tuple(map(tuple, row["weights"]))) for name, row in found["fits"].items()}
+    return Tuned(found["origin"], tuple(map(tuple, found["tiles"])), tuple(map(tuple, found["known"])), fits)

@@ -1,0 +1,59 @@
+"""The reference set: rows for any shape, alignment and target. The last of a problem accepts every legal call."""
+
+from kernels.table.dtypes import DTYPES, TYPES
+from kernels.table.families import REFERENCE
+from kernels.table.sm90_grouped import is_taken
+from kernels.table.spec import LAYOUTS, OPS, Config, Problem, Variant
+
+
+def large(a: str, target: int) -> Config:
+    """128x128 tile for many tiles. Stages by what the smaller shared memories (99 KiB) can hold."""
+    stages = 3 if target in (90, 100, 80) else 2
+    return Config(128, 128, 128 // DTYPES[a].bytes, warps=8, stages=stages)
+
+
+def small(a: str) -> Config:
+    """64x64 tile for few tiles or few rows."""
+    return Config(64, 64, 128 // DTYPES[a].bytes, warps=4, stages=3)
+
+
+def general(precision: str) -> Config:
+    """64x64 tile that takes any alignment; eight warps keep its masked loads, and so its code, short."""
+    return Config(64, 64, 16 if precision == "ieee" else 32, warps=8, stages=2)
+
+
+def reference_rows(target: int):
+    """Every operation, dtype and layout at any alignment, after the rows that need aligned operands."""
+    for op in OPS:
+        kernel = REFERENCE[op].kernel
+        for a, d, precision in TYPES:
+            for layout in LAYOUTS:
+                problem = Problem(op, a, d, precision, layout)
+                packed = op == "grouped_mm" and layout[0] == "n"
+                aligned = precision in ("exact", "tf32") and (op == "gemm" or packed)
+                measured = target == 90 and (packed or precision == "tf32")
+                behind = 3 if measured else 1  # the fast set, which is measured
+                covered = packed and target == 90 and is_taken(problem)
+                if aligned and not covered:
+                    yield Variant(problem, large(a, target), kernel, target, ("align16", "linear"), rate=100 // behind)
+                if aligned:
+                    yield Variant(problem, small(a), kernel, target, ("align16",), rate=60 // behind)
+                yield Variant(problem, general(precision), kernel, target, rate=12)
+
+
+# Of eight tiles the fastest for small groups: bench/NOTES.md. Where the host does not know the sizes it is this one.
+POINTERS = Config(64, 128, 64, warps=4, stages=4)
+
+
+def small_groups_row(problem: Problem, target: int) -> Variant:
+    """For arrays of pointers to small matrices."""
+    return Variant(problem, POINTERS, REFERENCE["grouped_gemm"].kernel, target, ("align16", "linear"), rate=90)
+
+
+def helper_rows(target: int):
+    """What goes before descriptor rows where A or B lies as those cannot read it. Elements move as they are: bf16
+    stands for both 16-bit types."""
+    for a, precision in (("bf16", "exact"), ("f32", "tf32")):
+        if target == 90 or (target > 90 and a != "f32"):
+            problem = Problem("align", a, a, precision, "nn")
+            yield Variant(problem, Config(16, 64, 8, warps=4, stages=1), REFERENCE["align"].kernel, target)

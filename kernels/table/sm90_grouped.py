@@ -1,0 +1,75 @@
+"""The fast set for groups on Hopper: which tiles ship. Of packed ones tuned/sm90_grouped_mm.json says."""
+
+from kernels.table.dtypes import DTYPES
+from kernels.table.families import PACKED_SM90, POINTERS_SM90, Family
+from kernels.table.model import tuned
+from kernels.table.spec import Config, Problem, Variant
+from kernels.table.targets import TARGETS
+
+RATE = 125  # relative throughput of these kernels: the reference set's large tile has 100
+SPARE = 2048  # bytes of shared memory for barriers, the queue, and what the compiler aligns
+ACTIVATED = {("swap", 128, 128)}  # with an activation too, whose code makes a tile's epilogue several times longer
+FEW = 2  # tiles of each cut where more are not worth their bytes; the data puts a small one and a large one first
+RUN = 32  # rows of A that a swapped tile takes in, and D that it puts out, at a time
+
+
+def grouped_config(problem: Problem, family: Family, m: int, n: int) -> Config:
+    """The deepest pipeline that fits in 227 KiB beside the output buffers, or the float32 tile a cluster reduces."""
+    d_bytes, k = DTYPES[problem.d].bytes, 128 // DTYPES[problem.a].bytes
+    parts = m // RUN if family.swap_ab else 2 if m * n * d_bytes > 128 * 128 * 2 else 1
+    out_bytes = m * n * 4 if family.store == "reduce" else 2 * m * n // parts * d_bytes
+    stages = min(8, (TARGETS[90].shared_bytes - SPARE - out_bytes) // ((m + n) * 128))
+    if not family.persistent:
+        return Config(m, n, k, m // 16, stages)
+    boxes = m // RUN if family.swap_ab else 1
+    return Config(m, n, k, 4, stages, parts=parts, persistent=True, a_boxes=boxes)
+
+
+def grouped_variant(problem: Problem, family: str, cut: str, m: int, n: int, activated: bool = False) -> Variant:
+    """One row of a family of PACKED_SM90. `cut` is its guard: "rows" or "equal"."""
+    record = PACKED_SM90[family]
+    linear = () if record.light_epilogue or activated else ("linear",)
+    guard = tuple(sorted((*record.guards, cut, *linear)))
+    return Variant(problem, grouped_config(problem, record, m, n), record.kernel, 90, guard, RATE)
+
+
+def is_taken(problem: Problem) -> bool:
+    """Whether there are rows for this problem. Tensor cores take float32 (as tf32) only where K is contiguous."""
+    return problem.a != "f32" or (problem.precision == "tf32" and problem.layout == "nt")
+
+
+def tiles_of(problem: Problem) -> list[tuple]:
+    """The tuned tiles that this problem has, in order. Where ends cut the rows, A has its rows one after the other:
+    within a stored row TMA begins only at multiples of 16 bytes, and a group begins anywhere."""
+    return [
+        (kernel, cut, m, n) for kernel, cut, m, n in tuned(90, "grouped_mm").tiles
+        if (cut == "equal" or problem.layout[0] == "n") and (kernel == "pingpong" or problem.a != "f32")
+    ]  # fmt: skip
+
+
+def grouped_rows(problem: Problem):
+    """The rows that ship for one problem of packed groups: all tiles into the same type, few into float32, but for
+    those of a weight gradient. Activations are a layer's: of the rows, into the same type."""
+    if not is_taken(problem):
+        return
+    tiles, wide = tiles_of(problem), problem.d == "f32"
+    most = 2 * FEW if problem.layout == "tn" else FEW  # of each cut, into float32
+    for i, (kernel, cut, m, n) in enumerate(tiles):
+        if not wide or [before for _, before, *_ in tiles[:i]].count(cut) < most:
+            yield grouped_variant(problem, kernel, cut, m, n)
+        if not wide and (kernel, m, n) in ACTIVATED:
+            yield grouped_variant(problem, kernel, cut, m, n, activated=True)
+
+
+# Of large groups of arrays of pointers: tile -> its rate, as measured.
+POINTER_TILES = {(128, 128): 132, (64, 256): 128}
+
+
+def pointer_rows(problem: Problem):
+    """The rows for arrays of pointers to 16-bit matrices of large groups."""
+    for (m, n), rate in POINTER_TILES.items():
+        parts = n // 64
+        room = TARGETS[90].shared_bytes - SPARE - 2 * m * n // parts * DTYPES[problem.d].bytes
+        config = Config(m, n, 64, 4, room // ((m + n) * 128), parts=parts, persistent=True)
+        guard = tuple(sorted((*POINTERS_SM90.guards, "linear")))
+        yield Variant(problem, config, POINTERS_SM90.kernel, 90, guard, rate)

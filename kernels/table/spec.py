@@ -1,0 +1,238 @@
+"""The vocabulary: what a problem is, what a variant is, and what its kernel may be told. Stdlib only.
+
+`Problem` is the question (operation, dtypes, layout), `Config` the answer (tile, warps, stages); a `Variant` joins
+them with a kernel, a target and a guard. Names are computed here and used for the file, the C symbol, the manifest
+and the test alike.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+from kernels.table.arguments import ARGUMENTS
+from kernels.table.dtypes import DTYPES, PRECISIONS
+from kernels.table.families import FAMILIES, REFERENCE, ROW_STEP, Family
+from kernels.table.model import Fit, Model, rough, tuned
+from kernels.table.targets import TARGETS
+
+OPS = ("gemm", "grouped_gemm", "grouped_mm")
+HELPERS = ("align",)  # operations that only others call, and no caller names
+
+# First letter: op(A), second: op(B). "n" as stored [M,K] / [K,N], "t" stored transposed [K,M] / [N,K]. The order is
+# the C side's index: 2 * trans_a + trans_b.
+LAYOUTS = ("nn", "nt", "tn", "tt")
+
+# What a variant needs beyond its problem; checked on every call. The C side knows each as GUARD_<NAME>.
+GUARDS = {
+    "align16": "A, B, C and D start on 16 bytes; N, K (with a transposed A also M), leading dimensions and batch "
+    "strides are multiples of 16 bytes of the input type",
+    "descriptor": "A, B, C and D start on 16 bytes; their leading dimensions and a row of D are multiples of 16 bytes; "
+    "A and B are read (K > 0 and alpha != 0); of whole matrices one product (batch = 1)",
+    "descriptor_ab": "A and B start on 16 bytes and their leading dimensions are multiples of 16 bytes; both are read; "
+    "one product",
+    "linear": "no activation",
+    "cluster": "fewer tiles than half the multiprocessors, and two steps in K or more to share (of groups: all tiles "
+    "together, and K of one as long as it is on average)",
+    "equal": "ends cut K of an A stored [K][M] and a B stored [K][N], or none; groups stand whole stored rows apart",
+    "rows": "ends cut the rows of an A stored [M][K]; B's groups stand whole rows apart, stored [K][N] with K in steps "
+    "of 128 bytes",
+    "scratch": "a workspace in which each block has a share, for the descriptors that it makes by itself",
+    "workspace": "fewer tiles than half the multiprocessors, and a workspace for the parts of each",
+}
+CUTS = ("equal", "rows")  # of them, those that say where groups begin and end
+
+
+class SpecError(ValueError):
+    """A row of the table that cannot be built: names the row's field, its value and what is allowed."""
+
+
+def require(ok: bool, field: str, given, allowed) -> None:
+    if not ok:
+        raise SpecError(f"{field} = {given!r}: allowed is {allowed}")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is computed: D = act(alpha * op(A) op(B) + beta * C + bias), accumulated in float32."""
+
+    op: str
+    a: str  # element type of A and B
+    d: str  # element type of C, D and bias
+    precision: str
+    layout: str
+
+    def check(self) -> None:
+        require(self.op in OPS + HELPERS, "op", self.op, OPS + HELPERS)
+        require(self.a in DTYPES, "a", self.a, tuple(DTYPES))
+        a = DTYPES[self.a]
+        require(self.d in a.outputs, "d", self.d, a.outputs)
+        require(self.precision in a.precisions, "precision", self.precision, a.precisions)
+        require(self.layout in LAYOUTS, "layout", self.layout, LAYOUTS)
+
+    @property
+    def name(self) -> str:
+        precision = "" if self.precision == "exact" else f"_{self.precision}"
+        return f"{self.op}_{self.a}_{self.a}_{self.d}{precision}_{self.layout}"
+
+
+@dataclass(frozen=True)
+class Config:
+    """How it is computed. Every option is stated; no Triton default is leaned on."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    warps: int
+    stages: int
+    group_m: int = 8
+    parts: int = 1  # pieces, by columns (with swapped operands by rows), in which a tile leaves through shared memory
+    persistent: bool = False  # as many blocks as fit on the device, each taking many tiles
+    a_boxes: int = 1  # copies, one below the other, in which a step's A comes
+
+    def check(self) -> None:
+        for field in ("block_m", "block_n", "block_k"):
+            size = getattr(self, field)
+            require(size >= 8 and size & (size - 1) == 0, field, size, "a power of two of at least 8")
+        require(self.warps in (4, 8), "warps", self.warps, (4, 8))
+        require(1 <= self.stages <= 8, "stages", self.stages, "1 to 8")
+        require(self.group_m >= 1, "group_m", self.group_m, "1 or more")
+        require(self.parts in (1, 2, 4), "parts", self.parts, (1, 2, 4))
+        require(self.block_m % self.a_boxes == 0, "a_boxes", self.a_boxes, "a divisor of block_m")
+
+    @property
+    def name(self) -> str:
+        parts = f"_p{self.parts}" if self.parts > 1 else ""
+        order = f"_g{self.group_m}" if self.group_m != 8 else ""
+        return f"{self.block_m}x{self.block_n}x{self.block_k}_w{self.warps}_s{self.stages}{parts}{order}"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One kernel compiled one way for one target."""
+
+    problem: Problem
+    config: Config
+    kernel: str  # "room.module.function" below kernels/device/, of a family in families.py
+    target: int  # compute capability * 10
+    guard: tuple[str, ...] = ()
+    rate: int = 100  # rough speed of one multiprocessor busy with this tile; 100 is the reference set's large tile
+
+    @property
+    def family(self) -> Family:
+        return FAMILIES[self.kernel]
+
+    @property
+    def shape_name(self) -> str:
+        """Tile, pipeline and family: what its speed depends on beside the problem."""
+        return "_".join(filter(None, (self.config.name, self.family.name)))
+
+    @property
+    def name(self) -> str:
+        guard = "".join(f"_{g}" for g in self.guard)
+        return f"{self.problem.name}__sm{self.target}__{self.shape_name}{guard}"
+
+    @property
+    def symbol(self) -> str:
+        """Of its entry point: what a profiler shows, and less its first word what `variant=` takes."""
+        return f"libgemm_{self.name}"
+
+    @property
+    def architecture(self) -> str:
+        """What the assembler is told."""
+        return f"sm_{self.target}{TARGETS[self.target].suffix}"
+
+    @property
+    def fit_name(self) -> str:
+        """Its key among fits, with K in elements of 16 bits: how deep the ring is, and how the tile leaves, follow from
+        the types."""
+        block_k = self.config.block_k * DTYPES[self.problem.a].bytes // 2
+        cut = "".join(f"_{guard}" for guard in self.guard if guard in CUTS)
+        return f"{self.config.block_m}x{self.config.block_n}x{block_k}_{self.family.full_name}{cut}"
+
+    @property
+    def fit(self) -> Fit | None:
+        """What was measured of its speed, with 16-bit inputs. A float32 tile of the fast set takes the time of a 16-bit
+        one that moves as many bytes."""
+        precisions = ("exact",) if self.family in REFERENCE.values() else ("exact", "tf32")
+        found = tuned(self.target, self.problem.op)
+        if self.problem.precision not in precisions or found is None:
+            return None
+        return found.fits.get(self.fit_name)
+
+    @property
+    def row_step(self) -> int:
+        """Rows of A come in steps of so many and a group's are shared out evenly over its tiles; 0: a tile always works
+        on all its rows."""
+        return ROW_STEP if self.family.balanced else 0
+
+    @property
+    def model(self) -> Model:
+        """Where there is no fit."""
+        c = self.config
+        speed = TARGETS[self.target].speed
+        return rough(c.block_m, c.block_n, c.block_k, self.rate, speed)
+
+    def check(self) -> None:
+        """Raise SpecError, naming this row, when it cannot be built."""
+        if self.kernel not in FAMILIES:  # without which it has no name
+            raise SpecError(f"variant of {self.problem.name}: kernel = {self.kernel!r}: allowed is {tuple(FAMILIES)}")
+        try:
+            self.problem.check()
+            self.config.check()
+            require(self.target in TARGETS, "target", self.target, tuple(TARGETS))
+            require(self.family.op == self.problem.op, "kernel", self.kernel, f"a kernel of {self.problem.op}")
+            require(tuple(sorted(set(self.guard))) == self.guard, "guard", self.guard, "sorted, each once")
+            require(1 <= self.rate <= 1000, "rate", self.rate, "1 to 1000")
+            for guard in self.guard:
+                require(guard in GUARDS, "guard", guard, tuple(GUARDS))
+        except SpecError as error:
+            raise SpecError(f"variant {self.name}: {error}") from None
+
+    def constexprs(self) -> dict[str, int]:
+        """Values of the compile-time arguments, by name; a kernel takes those it declares. Integers only, so that
+        they can go through triton.tools.compile and into names."""
+        a_bytes = DTYPES[self.problem.a].bytes
+        return {
+            "BLOCK_M": self.config.block_m,
+            "BLOCK_N": self.config.block_n,
+            "BLOCK_K": self.config.block_k,
+            "GROUP_M": self.config.group_m,
+            "TRANS_A": int(self.problem.layout[0] == "t"),
+            "TRANS_B": int(self.problem.layout[1] == "t"),
+            "PRECISION": PRECISIONS[self.problem.precision],
+            "STAGES": self.config.stages,
+            "PARTS": self.config.parts,
+            "ALIGN": 16 // a_bytes if "align16" in self.guard else 1,
+            "ACTIVATE": int("linear" not in self.guard),
+            "EQUAL": int("equal" in self.guard),
+            "OVERLAP": int(self.target >= 90),  # programmatic dependent launch
+        }
+
+    def argument_type(self, name: str) -> str:
+        """Triton type of the run-time argument `name`, as in triton.tools.compile's signature."""
+        kind = ARGUMENTS[name]
+        element = {"*a": self.problem.a, "*d": self.problem.d}.get(kind)
+        return f"*{DTYPES[element].triton}" if element else kind
+
+    def box(self, name: str) -> tuple[str, int, int]:
+        """(element type, rows, columns) of what one copy through the descriptor `name` moves, as stored."""
+        c = self.config
+        rows, cols = c.block_m, c.block_n // c.parts
+        if self.family.swap_ab:
+            rows, cols = c.block_m // c.parts, c.block_n
+        boxes = {
+            "a_desc": (self.problem.a, c.block_m // c.a_boxes, c.block_k),
+            "b_desc": (self.problem.a, c.block_k, c.block_n),
+            "c_desc": (self.problem.d, rows, cols),
+            "d_desc": (self.problem.d, rows, cols),
+        }
+        element, rows, cols = boxes[name]
+        turned = {"a_desc": self.problem.layout[0] == "t", "b_desc": self.problem.layout[1] == "t"}.get(name, False)
+        return (element, cols, rows) if turned else (element, rows, cols)
+
+    def divisible(self, name: str) -> bool:
+        """Whether the guard promises that this pointer is a multiple of 16 bytes."""
+        aligned = "align16" in self.guard or "descriptor" in self.guard
+        return aligned and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr")
+
+    def to_dict(self) -> dict:
+        return {"name": self.name, **dataclasses.asdict(self), "model": dataclasses.asdict(self.model)}

@@ -1,0 +1,38 @@
+"""The table of variants. C weighs all rows of a problem that may run; of rows that tie, the first wins.
+
+To add a variant, add a row to the set it belongs to. One that fails `Variant.check()` or does not compile fails the
+build by name.
+"""
+
+import itertools
+
+from kernels.table.dtypes import TYPES
+from kernels.table.portable import helper_rows, reference_rows, small_groups_row
+from kernels.table.sm90 import hopper_rows
+from kernels.table.sm90_grouped import grouped_rows, pointer_rows
+from kernels.table.spec import LAYOUTS, Problem, Variant
+from kernels.table.targets import DEFAULT_TARGETS
+from kernels.table.untuned import untuned_rows
+
+
+def fast_rows(target: int):
+    """Dense products of 16-bit inputs; on Hopper packed groups and pointer arrays too, and float32 as tf32."""
+    for (a, d, precision), layout in itertools.product(TYPES, LAYOUTS):
+        problem = Problem("gemm", a, d, precision, layout)
+        if target == 90:
+            yield from hopper_rows(problem)
+            yield from grouped_rows(Problem("grouped_mm", a, d, precision, layout))
+            if a != "f32":
+                pointers = Problem("grouped_gemm", a, d, precision, layout)
+                yield small_groups_row(pointers, target)
+                yield from pointer_rows(pointers)
+        elif a != "f32":
+            yield from untuned_rows(problem, target)
+
+
+def variants(targets=DEFAULT_TARGETS) -> list[Variant]:
+    """All rows for these targets, checked, in table order."""
+    rows = [row for target in targets for row in (*fast_rows(target), *reference_rows(target), *helper_rows(target))]
+    for row in rows:
+        row.check()
+    return rows

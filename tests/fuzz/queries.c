@@ -19,27 +19,40 @@ static uint64_t *some_struct(struct bytes *in, uint64_t bytes) {
   return info;
 }
 
+// What is asked of a thing by its index: into a struct of any size, which must stay what it was.
+struct question {
+  int32_t index;
+  uint64_t size, *info;
+};
+
+static struct question begin_question(struct bytes *in, const char *what, int32_t count, uint64_t bytes) {
+  struct question q = {.index = some_index(in, count)};
+  q.info = some_struct(in, bytes);
+  q.size = *q.info;
+  now.legal = q.index >= 0 && q.index < count && q.size == bytes;
+  before_call(what);
+  return q;
+}
+
+static bool end_question(const struct question *q, libgemm_status status) {
+  bool worked = after_call(status);
+  REQUIRE(*q->info == q->size, "the size was changed to %llu", (unsigned long long)*q->info);
+  return worked;
+}
+
 static void ask_variant(struct bytes *in) {
-  int32_t index = some_index(in, row_count);
-  libgemm_variant_info *info = (libgemm_variant_info *)some_struct(in, sizeof *info);
-  uint64_t size = info->size;
-  now.legal = index >= 0 && index < row_count && size == sizeof *info;
-  before_call("libgemm_variant_get");
-  bool worked = after_call(libgemm_variant_get(index, info));
-  REQUIRE(info->size == size, "the size was changed to %llu", (unsigned long long)info->size);
-  if (worked && size >= 16) REQUIRE(strcmp(info->name, rows[index].name) == 0);
+  struct question q = begin_question(in, "libgemm_variant_get", row_count, sizeof(libgemm_variant_info));
+  libgemm_variant_info *info = (libgemm_variant_info *)q.info;
+  bool worked = end_question(&q, libgemm_variant_get(q.index, info));
+  if (worked && q.size >= 16) REQUIRE(strcmp(info->name, rows[q.index].name) == 0);
   free(info);
 }
 
 static void ask_target(struct bytes *in) {
-  int32_t index = some_index(in, target_count);
-  libgemm_target_info *info = (libgemm_target_info *)some_struct(in, sizeof *info);
-  uint64_t size = info->size;
-  now.legal = index >= 0 && index < target_count && size == sizeof *info;
-  before_call("libgemm_target_get");
-  bool worked = after_call(libgemm_target_get(index, info));
-  REQUIRE(info->size == size, "the size was changed to %llu", (unsigned long long)info->size);
-  if (worked && size >= 12) REQUIRE(info->target == targets[index].target);
+  struct question q = begin_question(in, "libgemm_target_get", target_count, sizeof(libgemm_target_info));
+  libgemm_target_info *info = (libgemm_target_info *)q.info;
+  bool worked = end_question(&q, libgemm_target_get(q.index, info));
+  if (worked && q.size >= 12) REQUIRE(info->target == targets[q.index].target);
   free(info);
 }
 

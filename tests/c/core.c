@@ -6,18 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
+
 enum { THREADS = 8, CALLS = 100, DEVICES = 2, PLACE = 1 << 16, PLACES = 8, M = 96, N = 80, K = 64, GROUPS = 3 };
 
 static char *memory[DEVICES];
 static unsigned long long (*count)(const char *);
-
-#define CHECK(condition)                                                                        \
-  do {                                                                                          \
-    if (!(condition)) {                                                                         \
-      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, libgemm_last_error()); \
-      exit(1);                                                                                  \
-    }                                                                                           \
-  } while (0)
 
 static void *symbol(void *library, const char *name) {
   void *found = dlsym(library, name);

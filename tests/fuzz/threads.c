@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../c/check.h"
 #include "libgemm.h"
 
 int cuInit(unsigned flags);
@@ -24,14 +25,6 @@ static void *contexts[GPUS];
 static char *memory[GPUS];
 static uint64_t seed;
 static pthread_barrier_t together;
-
-#define CHECK(condition)                                                                        \
-  do {                                                                                          \
-    if (!(condition)) {                                                                         \
-      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, libgemm_last_error()); \
-      exit(1);                                                                                  \
-    }                                                                                           \
-  } while (0)
 
 static uint32_t next(uint64_t *state) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;

@@ -6,6 +6,8 @@
 
 int width_of(int32_t type) { return type == LIBGEMM_F32 ? 4 : 2; }
 
+int64_t tiles_along(int64_t extent, int64_t block) { return (extent + block - 1) / block; }
+
 void check_limits(const struct launch *l) {
   enum { THREADS = 1024, HOPPER_SHARED = 232448, AMPERE_SHARED = 166912 };
   REQUIRE(l->row, "a launch of no row's kernel");
@@ -17,6 +19,22 @@ void check_limits(const struct launch *l) {
 }
 
 // ---- Matrices ----
+
+struct stored stored_as(const struct operands *o, char operand) {
+  static const char *const packed[] = {"acd", "bcd", "ab", ""}; /* by libgemm_ragged: one matrix for all groups */
+  REQUIRE(o->ragged >= 0 && o->ragged <= LIBGEMM_RAGGED_NONE, "ragged %d", o->ragged);
+  int64_t count = strchr(packed[o->ragged], operand) ? 1 : o->groups;
+  int in = width_of(o->a_type), out = width_of(o->d_type);
+  bool ta = o->trans_a, tb = o->trans_b;
+  switch (operand) {
+    case 'a':
+      return (struct stored){(uint64_t)o->a, ta ? o->k : o->m, ta ? o->m : o->k, o->lda, count, o->batch_stride_a, in};
+    case 'b':
+      return (struct stored){(uint64_t)o->b, tb ? o->n : o->k, tb ? o->k : o->n, o->ldb, count, o->batch_stride_b, in};
+    case 'c': return (struct stored){(uint64_t)o->c, o->m, o->n, o->ldc, count, o->batch_stride_c, out};
+    default: return (struct stored){(uint64_t)o->d, o->m, o->n, o->ldd, count, o->batch_stride_d, out};
+  }
+}
 
 // What the stand-in's cuTensorMapEncodeTiled writes.
 struct map {
@@ -84,6 +102,18 @@ void check_scalars(const struct launch *l, float alpha, float beta, int32_t acti
   if (l->row->guard & GUARD_LINEAR) REQUIRE(activation == LIBGEMM_ACTIVATION_NONE, "%s", l->row->name);
 }
 
+void check_owners(const struct launch *l, const struct operands *o, const void *bias) {
+  REQUIRE(owner_of((uint64_t)o->d) == l->device, "D is of GPU %d", owner_of((uint64_t)o->d));
+  if (o->reads_ab) REQUIRE(owner_of((uint64_t)o->a) == l->device && owner_of((uint64_t)o->b) == l->device);
+  if (o->reads_c) REQUIRE(owner_of((uint64_t)o->c) == l->device);
+  if (bias) REQUIRE(owner_of((uint64_t)bias) == l->device);
+  uint64_t element = (uint64_t)width_of(o->d_type) - 1, input = (uint64_t)width_of(o->a_type) - 1;
+  uint64_t low = ((uint64_t)o->d | (uint64_t)bias | (o->reads_c ? (uint64_t)o->c : 0)) & element;
+  if (o->reads_ab) low |= ((uint64_t)o->a | (uint64_t)o->b) & input;
+  REQUIRE(low == 0, "an element is misaligned");
+  REQUIRE(!o->reads_ab || (o->d != o->a && o->d != o->b), "D is an input");
+}
+
 // ---- Guards ----
 
 // Rows compiled for aligned operands drop the rest of these numbers.
@@ -129,6 +159,12 @@ void check_guards(const struct launch *l, const struct operands *o, int32_t acti
 }
 
 // ---- Workspace ----
+
+struct spans spans_of(const void *workspace, uint64_t bytes) {
+  struct spans s = {(uint64_t)workspace, (uint64_t)workspace + (workspace ? bytes : 0), 0, {{0}}};
+  if (s.end < s.begin) s.end = UINT64_MAX;  // the caller says: all there is
+  return s;
+}
 
 void use_span(struct spans *s, const char *what, uint64_t begin, uint64_t bytes) {
   if (bytes == 0) return;

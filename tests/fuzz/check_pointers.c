@@ -77,9 +77,7 @@ void check_pointers_launch(const libgemm_grouped_gemm_args *a) {
     return;
   }
   const struct launch *l = &seen.launch[0];
-  struct spans spans = {
-      (uint64_t)a->workspace, (uint64_t)a->workspace + (a->workspace ? a->workspace_bytes : 0), 0, {{0}}};
-  if (spans.end < spans.begin) spans.end = UINT64_MAX;  // the caller says: all there is
+  struct spans spans = spans_of(a->workspace, a->workspace_bytes);
   REQUIRE(seen.launches == 1, "%d launches", seen.launches);
   check_limits(l);
   REQUIRE(l->device == pointers_gpu(a), "GPU %d", l->device);

@@ -26,9 +26,8 @@ static void place_matrices(struct bytes *in, libgemm_gemm_args *a) {
 
 static void give_workspace(struct bytes *in, libgemm_gemm_args *a, int gpu) {
   if (!pick(in, 3)) return;
-  uint64_t most = (uint64_t)(PLACES - 8) * PLACE;
   a->workspace = (void *)(uintptr_t)place_of(gpu, 8);
-  a->workspace_bytes = pick(in, 2) ? most : (uint64_t)pick(in, 256) * (uint64_t)pick(in, 256) * 8;
+  a->workspace_bytes = pick(in, 2) ? WORKSPACE : (uint64_t)pick(in, 256) * (uint64_t)pick(in, 256) * 8;
   if (rarely(in, 4)) a->workspace_bytes = (uint64_t)some_limit(in);
 }
 
@@ -36,10 +35,7 @@ static void give_workspace(struct bytes *in, libgemm_gemm_args *a, int gpu) {
 static int legal_args(struct bytes *in, libgemm_gemm_args *a) {
   int gpu = rarely(in, 6) ? 1 : 0;
   libgemm_gemm_args_init(a, sizeof *a);
-  unsigned types = pick(in, 8);
-  a->a_type = types < 6 ? LIBGEMM_BF16 : LIBGEMM_F32;
-  a->d_type = types < 4 ? LIBGEMM_BF16 : LIBGEMM_F32;
-  if (a->a_type == LIBGEMM_F32) a->precision = 1 + (int32_t)pick(in, 3);
+  pick_types(in, &a->a_type, &a->d_type, &a->precision);
   a->trans_a = (int32_t)pick(in, 2), a->trans_b = (int32_t)pick(in, 2);
   a->m = some_size(in), a->n = some_size(in), a->k = some_size(in);
   place_matrices(in, a);
@@ -57,49 +53,9 @@ static int legal_args(struct bytes *in, libgemm_gemm_args *a) {
   return gpu;
 }
 
-static void make_hostile(struct bytes *in, libgemm_gemm_args *a, int gpu) {
-  int64_t *numbers[] = {&a->m,
-                        &a->n,
-                        &a->k,
-                        &a->batch,
-                        &a->lda,
-                        &a->ldb,
-                        &a->ldc,
-                        &a->ldd,
-                        &a->batch_stride_a,
-                        &a->batch_stride_b,
-                        &a->batch_stride_c,
-                        &a->batch_stride_d,
-                        &a->batch_stride_bias,
-                        (int64_t *)&a->workspace_bytes};
-  int32_t *words[] = {&a->a_type,    &a->d_type,     &a->trans_a,         &a->trans_b,
-                      &a->precision, &a->activation, &a->batch_invariant, &a->reserved};
-  const void **pointers[] = {&a->a, &a->b, &a->c, (const void **)&a->d, &a->bias, (const void **)&a->workspace};
-  switch (pick(in, 5)) {
-    case 0:
-    case 1: *numbers[pick(in, sizeof numbers / sizeof *numbers)] = some_limit(in); break;
-    case 2: *words[pick(in, sizeof words / sizeof *words)] = some_word(in); break;
-    case 3: *pointers[pick(in, sizeof pointers / sizeof *pointers)] = (void *)(uintptr_t)odd_pointer(in, gpu); break;
-    default:
-      if (pick(in, 2))
-        a->alpha = some_float(in);
-      else
-        a->beta = some_float(in);
-  }
-}
-
-static void make_random(struct bytes *in, libgemm_gemm_args *a) {
-  unsigned char *to = (unsigned char *)a;
-  for (size_t i = sizeof a->size; i < sizeof *a; i++) to[i] = byte(in);
-  a->variant = NULL;
-  now.bogus = a->stream != NULL;
-}
-
 // ---- What was launched ----
 
 static struct operands described(const libgemm_gemm_args *a) { return OPERANDS_OF(a, a->batch, LIBGEMM_RAGGED_NONE); }
-
-static int64_t tiles_along(int64_t extent, int64_t block) { return (extent + block - 1) / block; }
 
 // Returns what stands where A or B is after the copies.
 static void check_copier(const struct launch *l, const libgemm_gemm_args *a, struct stored matrices[2],
@@ -152,15 +108,13 @@ static void check_grid(const struct launch *l, const libgemm_gemm_args *a, int64
 static void check_product(const struct launch *l, const libgemm_gemm_args *a, struct stored in[2], const bool turned[2],
                           struct spans *spans) {
   struct operands o = described(a);
-  int d_bytes = width_of(a->d_type);
   int64_t tiles = tiles_along(a->m, l->row->block_m) * tiles_along(a->n, l->row->block_n);
   REQUIRE(l->row->a_type == a->a_type && l->row->d_type == a->d_type && l->row->precision == a->precision);
   REQUIRE(l->row->trans_a == (a->trans_a ^ turned[0]) && l->row->trans_b == (a->trans_b ^ turned[1]));
   REQUIRE(value(l, "M") == a->m && value(l, "N") == a->n && value(l, "K") == (reads_ab(a) ? a->k : 0));
   if (reads_ab(a)) check_stored(l, 'a', &in[0]), check_stored(l, 'b', &in[1]);
-  struct stored c = {(uint64_t)a->c, a->m, a->n, a->ldc, a->batch, a->batch_stride_c, d_bytes};
+  struct stored c = stored_as(&o, 'c'), d = stored_as(&o, 'd');
   if (reads_c(a)) check_stored(l, 'c', &c);
-  struct stored d = {(uint64_t)a->d, a->m, a->n, a->ldd, a->batch, a->batch_stride_d, d_bytes};
   check_stored(l, 'd', &d);
   check_scalars(l, a->k > 0 ? a->alpha : 0, a->beta, a->activation, (uint64_t)a->bias);
   if (a->bias && a->batch > 1) REQUIRE(value(l, "batch_stride_bias") == a->batch_stride_bias);
@@ -172,33 +126,17 @@ static void check_product(const struct launch *l, const libgemm_gemm_args *a, st
   REQUIRE(!a->batch_invariant || a->a_type != LIBGEMM_F32 || l->row->guard == 0, "%s", l->row->name);
 }
 
-static void check_owners(const libgemm_gemm_args *a, int gpu) {
-  REQUIRE(owner_of((uint64_t)a->d) == gpu, "D is of GPU %d", owner_of((uint64_t)a->d));
-  if (reads_ab(a)) REQUIRE(owner_of((uint64_t)a->a) == gpu && owner_of((uint64_t)a->b) == gpu);
-  if (reads_c(a)) REQUIRE(owner_of((uint64_t)a->c) == gpu);
-  if (a->bias) REQUIRE(owner_of((uint64_t)a->bias) == gpu);
-  uint64_t element = (uint64_t)width_of(a->d_type) - 1, input = (uint64_t)width_of(a->a_type) - 1;
-  uint64_t low = ((uint64_t)a->d | (uint64_t)a->bias | (reads_c(a) ? (uint64_t)a->c : 0)) & element;
-  if (reads_ab(a)) low |= ((uint64_t)a->a | (uint64_t)a->b) & input;
-  REQUIRE(low == 0, "an element is misaligned");
-  REQUIRE(!reads_ab(a) || (a->d != a->a && a->d != a->b), "D is an input");
-}
-
 void check_dense(const libgemm_gemm_args *a) {
   bool empty = a->m == 0 || a->n == 0 || a->batch == 0, turned[2] = {false, false};
   if (empty) REQUIRE(seen.launches == 0, "%d launches of nothing", seen.launches);
   if (empty) return;
   REQUIRE(seen.launches == 1 || seen.launches == 2, "%d launches", seen.launches);
-  struct spans spans = {
-      (uint64_t)a->workspace, (uint64_t)a->workspace + (a->workspace ? a->workspace_bytes : 0), 0, {{0}}};
-  if (spans.end < spans.begin) spans.end = UINT64_MAX;  // the caller says: all there is
-  int bytes = width_of(a->a_type);
-  struct stored in[2] = {
-      {(uint64_t)a->a, a->trans_a ? a->k : a->m, a->trans_a ? a->m : a->k, a->lda, a->batch, a->batch_stride_a, bytes},
-      {(uint64_t)a->b, a->trans_b ? a->n : a->k, a->trans_b ? a->k : a->n, a->ldb, a->batch, a->batch_stride_b, bytes}};
+  struct operands o = described(a);
+  struct spans spans = spans_of(a->workspace, a->workspace_bytes);
+  struct stored in[2] = {stored_as(&o, 'a'), stored_as(&o, 'b')};
   const struct launch *last = &seen.launch[seen.launches - 1];
   for (int i = 0; i < seen.launches; i++) check_limits(&seen.launch[i]);
-  check_owners(a, last->device);
+  check_owners(last, &o, a->bias);
   if (seen.launches == 2) {
     REQUIRE(seen.launch[0].device == last->device && reads_ab(a) && a->batch == 1);
     check_copier(&seen.launch[0], a, in, &spans, turned);
@@ -209,37 +147,18 @@ void check_dense(const libgemm_gemm_args *a) {
 
 // ---- The three calls ----
 
-static void ask_workspace(const void *given, const libgemm_gemm_args *a, uint64_t *bytes) {
-  const uint64_t unset = 0xA5A5A5A5A5A5A5A5u;
-  struct call_facts facts = now;
-  *bytes = unset;
-  before_call("libgemm_gemm_workspace");
-  bool worked = after_call(libgemm_gemm_workspace(given, bytes));
-  REQUIRE(*bytes != unset, "*bytes is not set");
-  REQUIRE(seen.launches == 0);
-  if (worked && (a->m == 0 || a->n == 0)) REQUIRE(*bytes == 0, "%llu bytes for nothing", (unsigned long long)*bytes);
-  now = facts;
+static uint64_t ask_bytes(const void *given, const libgemm_gemm_args *a) {
+  uint64_t bytes;
+  bool worked = ask_workspace(&dense_operation, given, &bytes);
+  if (worked && (a->m == 0 || a->n == 0)) REQUIRE(bytes == 0, "%llu bytes for nothing", (unsigned long long)bytes);
+  return bytes;
 }
 
-// The row that explain names for D's GPU; NULL for none, or for another GPU's.
-static const struct row *ask_row(struct bytes *in, const void *given, bool here, int32_t target) {
+// Of a choice as old and new callers have it.
+static uint64_t some_choice_size(struct bytes *in) {
   static const uint8_t less[] = {0, 4, 1, 8, 200, 16, 255, 3};
-  uint64_t size =
-      sizeof(libgemm_choice) - (rarely(in, 8) ? less[pick(in, sizeof less)] : 0) + (rarely(in, 16) ? 64 : 0);
-  libgemm_choice *choice = calloc(1, size);
-  choice->size = size;
-  before_call("libgemm_gemm_explain");
-  const struct row *row = NULL;
-  struct call_facts facts = now;
-  now.legal &= here && size >= offsetof(libgemm_choice, expected_us) && target == 0;
-  if (after_call(libgemm_gemm_explain(given, target, choice))) {
-    REQUIRE(choice->variant >= -1 && choice->variant < row_count && memchr(choice->reason, 0, sizeof choice->reason));
-    row = choice->variant < 0 ? NULL : &rows[choice->variant];
-  }
-  now = facts;
-  REQUIRE(seen.launches == 0);
-  free(choice);
-  return here && target == 0 ? row : NULL;
+  uint64_t size = sizeof(libgemm_choice) - (rarely(in, 8) ? less[pick(in, sizeof less)] : 0);
+  return size + (rarely(in, 16) ? 64 : 0);
 }
 
 static float expected_us(libgemm_gemm_args with, uint64_t bytes) {
@@ -259,49 +178,33 @@ static void check_enough(const libgemm_gemm_args *a, uint64_t bytes) {
           (double)most);
 }
 
-// Just what the library asks for, up to the end of the memory.
-static void give_asked(libgemm_gemm_args *a, int gpu) {
-  uint64_t bytes = 0;
-  a->size = sizeof *a;
-  libgemm_gemm_workspace(a, &bytes);
-  if (bytes > (PLACES - 8) * PLACE) return;
-  a->workspace = bytes ? (void *)(uintptr_t)(place_of(gpu, PLACES) - (bytes + 15) / 16 * 16) : NULL;
-  a->workspace_bytes = bytes;
-}
-
 void try_dense(struct bytes *in, libgemm_gemm_args *last) {
   libgemm_gemm_args a = *last;
-  uint64_t bytes = 0;
   int gpu = 0;
   unsigned way = pick(in, 16);
   now.legal = way < 8;
+  a.size = sizeof a; /* the last call may have said another */
   if (way < 13 || !last->size) gpu = legal_args(in, &a);
   if (way >= 8 && way < 15) /* from 13 on the last call's, changed */
-    for (unsigned changes = 1 + pick(in, 3); changes; changes--) make_hostile(in, &a, gpu);
-  if (rarely(in, 4)) give_asked(&a, gpu);
+    for (unsigned changes = 1 + pick(in, 3); changes; changes--) spoil(in, &dense_operation, &a, gpu);
+  if (rarely(in, 4)) give_asked(&dense_operation, &a, gpu, &a.workspace, &a.workspace_bytes);
   a.stream = some_stream(in, gpu, &now.bogus);
   a.variant = rarely(in, 8) ? some_name(in) : NULL;
-  if (way == 15) make_random(in, &a);
+  if (way == 15) make_random(in, &a, sizeof a, &a.variant, &a.stream);
   int owner = owner_of((uint64_t)a.d);
   now.bogus |= a.stream && owner != gpu;
   now.legal &= a.variant == NULL;
   void *given = as_caller(in, &a, sizeof a);
-  bool here = owner == (current_gpu() < 0 ? 0 : current_gpu());
+  bool here = is_here(owner);
   const struct row *row = NULL;
   if (pick(in, 3) == 1) {
-    if (!a.variant) ask_workspace(given, &a, &bytes);
+    uint64_t bytes = a.variant ? 0 : ask_bytes(given, &a); /* a legal call names no variant */
     if (now.legal && here && !now.bogus) check_enough(&a, bytes);
-    row = ask_row(in, given, here, rarely(in, 8) ? (int32_t)some_limit(in) : 0);
+    int32_t target = some_target(in);
+    row = ask_row(&dense_operation, given, here, target, some_choice_size(in));
   }
-  for (int i = 0; i < 2; i++) { /* what is remembered must serve as well */
-    before_call("libgemm_gemm");
-    if (!after_call(libgemm_gemm(given))) {
-      call_legally();
-      break;
-    }
-    check_dense(&a);
-    if (row && seen.launches) REQUIRE(seen.launch[seen.launches - 1].row == row, "explain said %s", row->name);
-  }
+  /* what is remembered must serve as well */
+  for (int i = 0; i < 2 && call_works(&dense_operation, given, row); i++) check_dense(&a);
   free(given);
   *last = a;
 }

@@ -34,7 +34,7 @@ float some_float(struct bytes *in);
 
 // ---- The world: GPUs of the stand-in, their memory, and names ----
 
-enum { GPUS = 5, PLACES = 16, PLACE = 1 << 16 };
+enum { GPUS = 5, PLACES = 16, PLACE = 1 << 16, WORKSPACE = 8 * PLACE };  // in the last places
 // Two GPUs of sm_90, one of sm_80, one of sm_86, which sm_80's kernels serve, and one that nothing serves.
 void start_world(void);
 uint64_t place_of(int gpu, int place);
@@ -46,6 +46,7 @@ const char *some_name(struct bytes *in);          // of a variant, or not
 libgemm_stream some_stream(struct bytes *in, int gpu, bool *bogus);
 void make_current(struct bytes *in);  // some GPU's context, or none
 int current_gpu(void);                // -1: none
+bool is_here(int gpu);                // that a query without a target is about this GPU
 
 // ---- What the driver saw of one call ----
 
@@ -89,7 +90,9 @@ struct stored {
   int64_t rows, cols, ld, count, stride;
   int bytes;
 };
-// That the launch finds each element of operand 'a', 'b', 'c' or 'd' where the call's description puts it.
+// Operand 'a', 'b', 'c' or 'd' as a call over matrices describes it.
+struct stored stored_as(const struct operands *o, char operand);
+// That the launch finds each element of the operand there.
 void check_stored(const struct launch *l, char operand, const struct stored *described);
 
 // Parts of the workspace: each inside, none on another.
@@ -100,14 +103,18 @@ struct spans {
     uint64_t begin, end;
   } used[TABLE_COUNT + 8];
 };
+struct spans spans_of(const void *workspace, uint64_t bytes);
 void use_span(struct spans *s, const char *what, uint64_t begin, uint64_t bytes);
 
 // What holds of every launch, whatever is computed.
 void check_limits(const struct launch *l);
 // What a row takes for granted of a call over matrices.
 void check_guards(const struct launch *l, const struct operands *o, int32_t activation);
+// That what is read and written is the GPU's own, each element where its type may start, and D neither A nor B.
+void check_owners(const struct launch *l, const struct operands *o, const void *bias);
 void check_scalars(const struct launch *l, float alpha, float beta, int32_t activation, uint64_t bias);
 int width_of(int32_t type);
+int64_t tiles_along(int64_t extent, int64_t block);
 
 // ---- Calls ----
 
@@ -127,6 +134,35 @@ bool after_call(libgemm_status status);
 // A copy of an argument struct in memory of exactly the size that it says, as old and new callers have it; `mine`
 // becomes what the library may see of it.
 void *as_caller(struct bytes *in, void *mine, uint64_t bytes);
+
+// One of the three operations: its calls, and where its arguments have the fields that input spoils: offsets, 0 ends.
+struct operation {
+  const char *call_name, *workspace_name, *explain_name;
+  libgemm_status (*call)(const void *args);
+  libgemm_status (*workspace)(const void *args, uint64_t *bytes);
+  libgemm_status (*explain)(const void *args, int32_t target, libgemm_choice *choice);
+  uint16_t numbers[16], words[12], pointers[TABLE_COUNT + 1], floats[3];
+};
+extern const struct operation dense_operation, packed_operation, pointers_operation;
+
+void pick_types(struct bytes *in, int32_t *a_type, int32_t *d_type, int32_t *precision);
+void spoil(struct bytes *in, const struct operation *o, void *args, int gpu);  // one field of any kind
+void spoil_number(struct bytes *in, const struct operation *o, void *args);
+void spoil_word(struct bytes *in, const struct operation *o, void *args);
+void spoil_pointer(struct bytes *in, const struct operation *o, void *args, uint64_t to);
+// Any bytes after the size, but for the name.
+void make_random(struct bytes *in, void *args, size_t bytes, const char **variant, const libgemm_stream *stream);
+void *last_bytes(int gpu, uint64_t bytes);  // so many up to the end of the memory, and up to 15 more
+// Just what the library asks for, there.
+void give_asked(const struct operation *o, const void *args, int gpu, void **workspace, uint64_t *workspace_bytes);
+
+// The two queries before a call. The row is the one that explain names for D's GPU; NULL for none, or another GPU's.
+int32_t some_target(struct bytes *in);
+bool ask_workspace(const struct operation *o, const void *given, uint64_t *bytes);  // true where it worked
+const struct row *ask_row(const struct operation *o, const void *given, bool here, int32_t target, uint64_t size);
+const struct row *ask(struct bytes *in, const struct operation *o, const void *given, bool here);
+// Make the call, which launches the row that explain said, if any. A refused one is followed by one that works.
+bool call_works(const struct operation *o, const void *given, const struct row *said);
 
 // What dense.c judges, for a call that comes to the same.
 void check_dense(const libgemm_gemm_args *a);

@@ -9,8 +9,6 @@ static bool reads_c(const libgemm_grouped_mm_args *a) { return a->beta != 0.0f &
 static bool cuts_rows(const libgemm_grouped_mm_args *a) { return a->ragged == LIBGEMM_RAGGED_M; }
 static bool cuts_columns(const libgemm_grouped_mm_args *a) { return a->ragged == LIBGEMM_RAGGED_N; }
 static bool own_d(const libgemm_grouped_mm_args *a) { return !cuts_rows(a) && !cuts_columns(a); }
-static bool own_a(const libgemm_grouped_mm_args *a) { return cuts_columns(a) || a->ragged == LIBGEMM_RAGGED_NONE; }
-static bool own_b(const libgemm_grouped_mm_args *a) { return cuts_rows(a) || a->ragged == LIBGEMM_RAGGED_NONE; }
 static bool zeroes(const libgemm_grouped_mm_args *a) { return a->zero_tail && !own_d(a); }
 static bool is_empty(const libgemm_grouped_mm_args *a) { return !a->m || !a->n || (!a->groups && !zeroes(a)); }
 
@@ -32,10 +30,7 @@ static void place_matrices(struct bytes *in, libgemm_grouped_mm_args *a) {
 static int legal_args(struct bytes *in, libgemm_grouped_mm_args *a) {
   int gpu = rarely(in, 6) ? 1 : 0;
   libgemm_grouped_mm_args_init(a, sizeof *a);
-  unsigned types = pick(in, 8);
-  a->a_type = types < 6 ? LIBGEMM_BF16 : LIBGEMM_F32;
-  a->d_type = types < 4 ? LIBGEMM_BF16 : LIBGEMM_F32;
-  if (a->a_type == LIBGEMM_F32) a->precision = 1 + (int32_t)pick(in, 3);
+  pick_types(in, &a->a_type, &a->d_type, &a->precision);
   a->ragged = (int32_t)pick(in, 4);
   a->trans_a = (int32_t)pick(in, 2), a->trans_b = (int32_t)pick(in, 2);
   a->m = some_size(in), a->n = some_size(in), a->k = some_size(in);
@@ -58,48 +53,7 @@ static int legal_args(struct bytes *in, libgemm_grouped_mm_args *a) {
   return gpu;
 }
 
-static void make_hostile(struct bytes *in, libgemm_grouped_mm_args *a, int gpu) {
-  int64_t *numbers[] = {&a->m,
-                        &a->n,
-                        &a->k,
-                        &a->groups,
-                        &a->lda,
-                        &a->ldb,
-                        &a->ldc,
-                        &a->ldd,
-                        &a->batch_stride_a,
-                        &a->batch_stride_b,
-                        &a->batch_stride_c,
-                        &a->batch_stride_d,
-                        &a->batch_stride_bias,
-                        (int64_t *)&a->workspace_bytes};
-  int32_t *words[] = {&a->a_type,     &a->d_type,      &a->trans_a,  &a->trans_b, &a->precision,
-                      &a->activation, &a->offs_format, &a->shared_b, &a->ragged,  &a->zero_tail};
-  const void **pointers[] = {
-      &a->a, &a->b, &a->c, (const void **)&a->d, &a->bias, &a->offs, (const void **)&a->workspace};
-  switch (pick(in, 5)) {
-    case 0:
-    case 1: *numbers[pick(in, sizeof numbers / sizeof *numbers)] = some_limit(in); break;
-    case 2: *words[pick(in, sizeof words / sizeof *words)] = some_word(in); break;
-    case 3: *pointers[pick(in, sizeof pointers / sizeof *pointers)] = (void *)(uintptr_t)odd_pointer(in, gpu); break;
-    default:
-      if (pick(in, 2))
-        a->alpha = some_float(in);
-      else
-        a->beta = some_float(in);
-  }
-}
-
-static void make_random(struct bytes *in, libgemm_grouped_mm_args *a) {
-  unsigned char *to = (unsigned char *)a;
-  for (size_t i = sizeof a->size; i < sizeof *a; i++) to[i] = byte(in);
-  a->variant = NULL;
-  now.bogus = a->stream != NULL;
-}
-
 // ---- What was launched ----
-
-static int64_t tiles_along(int64_t extent, int64_t block) { return (extent + block - 1) / block; }
 
 static __int128 most_tiles(const struct launch *l, const libgemm_grouped_mm_args *a) {
   int64_t cuts = a->groups + zeroes(a), m = tiles_along(a->m, l->row->block_m), n = tiles_along(a->n, l->row->block_n);
@@ -133,35 +87,11 @@ static void check_grid(const struct launch *l, const libgemm_grouped_mm_args *a)
   if (l->row->guard & GUARD_EQUAL) REQUIRE(all + (shares ? 0 : l->grid) <= INT32_MAX, "more tiles than kernels count");
 }
 
-static void check_matrices(const struct launch *l, const libgemm_grouped_mm_args *a) {
-  int in = width_of(a->a_type), out = width_of(a->d_type);
-  struct stored A = {(uint64_t)a->a,
-                     a->trans_a ? a->k : a->m,
-                     a->trans_a ? a->m : a->k,
-                     a->lda,
-                     own_a(a) ? a->groups : 1,
-                     a->batch_stride_a,
-                     in};
-  struct stored B = {(uint64_t)a->b,
-                     a->trans_b ? a->n : a->k,
-                     a->trans_b ? a->k : a->n,
-                     a->ldb,
-                     own_b(a) ? a->groups : 1,
-                     a->batch_stride_b,
-                     in};
-  struct stored C = {(uint64_t)a->c, a->m, a->n, a->ldc, own_d(a) ? a->groups : 1, a->batch_stride_c, out};
-  struct stored D = {(uint64_t)a->d, a->m, a->n, a->ldd, own_d(a) ? a->groups : 1, a->batch_stride_d, out};
-  if (reads_ab(a)) check_stored(l, 'a', &A), check_stored(l, 'b', &B);
-  if (reads_c(a)) check_stored(l, 'c', &C);
-  check_stored(l, 'd', &D);
-  REQUIRE(owner_of(D.address) == l->device);
-  if (reads_ab(a)) REQUIRE(owner_of(A.address) == l->device && owner_of(B.address) == l->device);
-  if (reads_c(a)) REQUIRE(owner_of(C.address) == l->device);
-  if (a->bias && a->groups) REQUIRE(owner_of((uint64_t)a->bias) == l->device);
-  uint64_t low = (D.address | (reads_c(a) ? C.address : 0) | (a->groups ? (uint64_t)a->bias : 0)) & (uint64_t)(out - 1);
-  if (reads_ab(a)) low |= (A.address | B.address) & (uint64_t)(in - 1);
-  REQUIRE(low == 0, "an element is misaligned");
-  REQUIRE(!reads_ab(a) || (a->d != a->a && a->d != a->b), "D is an input");
+static void check_matrices(const struct launch *l, const struct operands *o) {
+  struct stored a = stored_as(o, 'a'), b = stored_as(o, 'b'), c = stored_as(o, 'c'), d = stored_as(o, 'd');
+  if (o->reads_ab) check_stored(l, 'a', &a), check_stored(l, 'b', &b);
+  if (o->reads_c) check_stored(l, 'c', &c);
+  check_stored(l, 'd', &d);
 }
 
 // A B that all groups share: one product.
@@ -190,34 +120,17 @@ static void check_launch(const libgemm_grouped_mm_args *a) {
   REQUIRE(l->row->op == OP_GROUPED_MM && l->row->a_type == a->a_type && l->row->d_type == a->d_type);
   REQUIRE(l->row->precision == a->precision && l->row->trans_a == a->trans_a && l->row->trans_b == a->trans_b);
   REQUIRE(value(l, "M") == a->m && value(l, "N") == a->n && value(l, "K") == (reads_ab(a) ? a->k : 0));
-  check_matrices(l, a);
+  struct operands o = OPERANDS_OF(a, a->groups, a->ragged);
+  check_matrices(l, &o);
+  check_owners(l, &o, a->groups ? a->bias : NULL);
   check_ends(l, a);
   check_scalars(l, a->alpha, a->beta, a->activation, (uint64_t)a->bias);
   if (a->bias && a->groups > 1) REQUIRE(value(l, "batch_stride_bias") == a->batch_stride_bias);
-  struct operands o = OPERANDS_OF(a, a->groups, a->ragged);
   check_guards(l, &o, a->activation);
   check_grid(l, a);
 }
 
 // ---- The three calls ----
-
-static const struct row *ask(struct bytes *in, const void *given, bool here) {
-  const uint64_t unset = 0xA5A5A5A5A5A5A5A5u;
-  uint64_t bytes = unset;
-  struct call_facts facts = now;
-  libgemm_choice choice = {.size = sizeof choice};
-  int32_t target = rarely(in, 8) ? (int32_t)some_limit(in) : 0;
-  before_call("libgemm_grouped_mm_workspace");
-  bool worked = after_call(libgemm_grouped_mm_workspace(given, &bytes));
-  REQUIRE(bytes != unset, "*bytes is not set");
-  now.legal = facts.legal && here && target == 0;
-  before_call("libgemm_grouped_mm_explain");
-  worked = after_call(libgemm_grouped_mm_explain(given, target, &choice));
-  now = facts;
-  if (!worked) return NULL;
-  REQUIRE(choice.variant >= -1 && choice.variant < row_count && memchr(choice.reason, 0, sizeof choice.reason));
-  return choice.variant < 0 || !here || target != 0 ? NULL : &rows[choice.variant];
-}
 
 void try_packed(struct bytes *in, libgemm_grouped_mm_args *last) {
   libgemm_grouped_mm_args a = *last;
@@ -226,25 +139,17 @@ void try_packed(struct bytes *in, libgemm_grouped_mm_args *last) {
   now.legal = way < 8;
   if (way < 13 || !last->size) gpu = legal_args(in, &a);
   if (way >= 8 && way < 15) /* from 13 on the last call's, changed */
-    for (unsigned changes = 1 + pick(in, 3); changes; changes--) make_hostile(in, &a, gpu);
+    for (unsigned changes = 1 + pick(in, 3); changes; changes--) spoil(in, &packed_operation, &a, gpu);
   a.stream = some_stream(in, gpu, &now.bogus);
   a.variant = rarely(in, 8) ? some_name(in) : NULL;
-  if (way == 15) make_random(in, &a);
+  if (way == 15) make_random(in, &a, sizeof a, &a.variant, &a.stream);
   int owner = owner_of((uint64_t)a.d);
   now.bogus |= a.stream && owner != gpu;
   now.legal &= a.variant == NULL;
   void *given = as_caller(in, &a, sizeof a);
-  bool here = owner == (current_gpu() < 0 ? 0 : current_gpu());
-  const struct row *row = pick(in, 3) == 1 ? ask(in, given, here) : NULL;
-  for (int i = 0; i < 2; i++) { /* what is remembered must serve as well */
-    before_call("libgemm_grouped_mm");
-    if (!after_call(libgemm_grouped_mm(given))) {
-      call_legally();
-      break;
-    }
-    check_launch(&a);
-    if (row && seen.launches) REQUIRE(seen.launch[seen.launches - 1].row == row, "explain said %s", row->name);
-  }
+  const struct row *row = pick(in, 3) == 1 ? ask(in, &packed_operation, given, is_here(owner)) : NULL;
+  /* what is remembered must serve as well */
+  for (int i = 0; i < 2 && call_works(&packed_operation, given, row); i++) check_launch(&a);
   free(given);
   *last = a;
 }

@@ -56,7 +56,7 @@ static void spoil_entry(struct bytes *in, const libgemm_grouped_gemm_args *a, in
 
 // The workspace's end is where the memory's is, so that an overrun on the host side shows.
 static void give_workspace(struct bytes *in, libgemm_grouped_gemm_args *a, int gpu) {
-  uint64_t tables = a->host_tables == 1 && a->groups > 0 ? (uint64_t)a->groups * 96 : 0, most = 8 * PLACE, bytes = most;
+  uint64_t tables = a->host_tables == 1 && a->groups > 0 ? (uint64_t)a->groups * 96 : 0, bytes = WORKSPACE;
   switch (pick(in, 6)) {
     case 0: break;
     case 1: bytes = tables; break;
@@ -65,17 +65,8 @@ static void give_workspace(struct bytes *in, libgemm_grouped_gemm_args *a, int g
     case 4: bytes = 8 * (uint64_t)byte(in); break;
     default: return;
   }
-  if (bytes > most) bytes = most;
-  a->workspace = (void *)(uintptr_t)(place_of(gpu, PLACES) - (bytes + 15) / 16 * 16);
-  a->workspace_bytes = bytes;
-}
-
-// Just what the library asks for, up to the end of the memory.
-static void give_asked(libgemm_grouped_gemm_args *a, int gpu) {
-  uint64_t bytes = 0;
-  libgemm_grouped_gemm_workspace(a, &bytes);
-  if (bytes > 8 * PLACE) return;
-  a->workspace = bytes ? (void *)(uintptr_t)(place_of(gpu, PLACES) - (bytes + 15) / 16 * 16) : NULL;
+  if (bytes > WORKSPACE) bytes = WORKSPACE;
+  a->workspace = last_bytes(gpu, bytes);
   a->workspace_bytes = bytes;
 }
 
@@ -86,10 +77,7 @@ static bool has_room(const libgemm_grouped_gemm_args *a) {
 static int legal_words(struct bytes *in, libgemm_grouped_gemm_args *a) {
   int gpu = rarely(in, 6) ? 1 : 0;
   libgemm_grouped_gemm_args_init(a, sizeof *a);
-  unsigned types = pick(in, 8);
-  a->a_type = types < 6 ? LIBGEMM_BF16 : LIBGEMM_F32;
-  a->d_type = types < 4 ? LIBGEMM_BF16 : LIBGEMM_F32;
-  if (a->a_type == LIBGEMM_F32) a->precision = 1 + (int32_t)pick(in, 3);
+  pick_types(in, &a->a_type, &a->d_type, &a->precision);
   a->trans_a = (int32_t)pick(in, 2), a->trans_b = (int32_t)pick(in, 2);
   a->host_tables = (int32_t)pick(in, 2);
   a->groups = rarely(in, 32) ? 8 * (int64_t)byte(in) : 1 + pick(in, 40);
@@ -112,55 +100,17 @@ static void put_on_device(libgemm_grouped_gemm_args *a, int gpu) {
   if (!bias) a->bias = NULL;
 }
 
-static void make_hostile(struct bytes *in, libgemm_grouped_gemm_args *a, int gpu) {
-  int64_t *numbers[] = {&a->groups, &a->expected_m, &a->expected_n, &a->expected_k, (int64_t *)&a->workspace_bytes};
-  int32_t *words[] = {&a->a_type,     &a->d_type,      &a->trans_a, &a->trans_b, &a->precision,
-                      &a->activation, &a->host_tables, &a->device,  &a->aligned, &a->reserved};
+// Not the tables, which the library reads: only what can be read may stand there.
+static void spoil_rest(struct bytes *in, libgemm_grouped_gemm_args *a, int gpu) {
   switch (pick(in, 4)) {
-    case 0: *numbers[pick(in, sizeof numbers / sizeof *numbers)] = some_limit(in); break;
-    case 1: *words[pick(in, sizeof words / sizeof *words)] = some_word(in); break;
+    case 0: spoil_number(in, &pointers_operation, a); break;
+    case 1: spoil_word(in, &pointers_operation, a); break;
     case 2: a->workspace = (void *)(uintptr_t)odd_pointer(in, gpu); break;
     default: a->alpha = some_float(in), a->beta = some_float(in);
   }
 }
 
-// One table's pointer. Host tables can only be left out: they are read.
-static void spoil_table(struct bytes *in, libgemm_grouped_gemm_args *a, int gpu) {
-  void *to = a->host_tables == 0 ? (void *)(uintptr_t)odd_pointer(in, gpu) : NULL;
-  const void **pointers[] = {(const void **)&a->a,   (const void **)&a->b,    (const void **)&a->c,
-                             (const void **)&a->d,   (const void **)&a->bias, (const void **)&a->m,
-                             (const void **)&a->n,   (const void **)&a->k,    (const void **)&a->lda,
-                             (const void **)&a->ldb, (const void **)&a->ldc,  (const void **)&a->ldd};
-  *pointers[pick(in, TABLE_COUNT)] = to;
-}
-
-static void make_random(struct bytes *in, libgemm_grouped_gemm_args *a) {
-  unsigned char *to = (unsigned char *)a;
-  for (size_t i = sizeof a->size; i < sizeof *a; i++) to[i] = byte(in);
-  a->variant = NULL;
-  if (a->host_tables == 1) a->host_tables = 0; /* nothing stands at random addresses */
-  now.bogus = a->stream != NULL;
-}
-
 // ---- The three calls ----
-
-static const struct row *ask(struct bytes *in, const void *given, bool here) {
-  const uint64_t unset = 0xA5A5A5A5A5A5A5A5u;
-  uint64_t bytes = unset;
-  struct call_facts facts = now;
-  libgemm_choice choice = {.size = sizeof choice};
-  int32_t target = rarely(in, 8) ? (int32_t)some_limit(in) : 0;
-  before_call("libgemm_grouped_gemm_workspace");
-  bool worked = after_call(libgemm_grouped_gemm_workspace(given, &bytes));
-  REQUIRE(bytes != unset, "*bytes is not set");
-  now.legal = facts.legal && here && target == 0;
-  before_call("libgemm_grouped_gemm_explain");
-  worked = after_call(libgemm_grouped_gemm_explain(given, target, &choice));
-  now = facts;
-  if (!worked) return NULL;
-  REQUIRE(choice.variant >= -1 && choice.variant < row_count && memchr(choice.reason, 0, sizeof choice.reason));
-  return choice.variant < 0 || !here || target != 0 ? NULL : &rows[choice.variant];
-}
 
 static void call_tables(struct bytes *in, libgemm_grouped_gemm_args *a, int stream_gpu) {
   int gpu = pointers_gpu(a);
@@ -169,16 +119,9 @@ static void call_tables(struct bytes *in, libgemm_grouped_gemm_args *a, int stre
   now.bogus |= a->host_tables == 1 && (uint64_t)a->groups < UINT32_MAX && held < (uint64_t)a->groups * 96;
   now.legal &= a->variant == NULL;
   void *given = as_caller(in, a, sizeof *a);
-  bool here = gpu == (current_gpu() < 0 ? 0 : current_gpu());
-  const struct row *row = pick(in, 3) == 1 ? ask(in, given, here) : NULL;
+  const struct row *row = pick(in, 3) == 1 ? ask(in, &pointers_operation, given, is_here(gpu)) : NULL;
   now.legal &= has_room(a);
-  before_call("libgemm_grouped_gemm");
-  if (after_call(libgemm_grouped_gemm(given))) {
-    check_pointers_launch(a);
-    if (row && seen.launches) REQUIRE(seen.launch[0].row == row, "explain said %s", row->name);
-  } else {
-    call_legally();
-  }
+  if (call_works(&pointers_operation, given, row)) check_pointers_launch(a);
   free(given);
 }
 
@@ -189,7 +132,7 @@ void try_pointers(struct bytes *in) {
   now.legal = way < 8;
   int gpu = legal_words(in, &a);
   if (way >= 8 && way < 12)
-    for (unsigned changes = 1 + pick(in, 2); changes; changes--) make_hostile(in, &a, gpu);
+    for (unsigned changes = 1 + pick(in, 2); changes; changes--) spoil_rest(in, &a, gpu);
   libgemm_grouped_gemm_args shape = a;
   if (shape.groups < 0 || shape.groups > LIBGEMM_MAX_GROUPS) shape.groups = 1;
   fill_tables(in, &shape, gpu, tables);
@@ -199,11 +142,13 @@ void try_pointers(struct bytes *in) {
   if (a.beta == 0 && pick(in, 2)) a.c = NULL, a.ldc = NULL;
   if (pick(in, 4) < 3) a.bias = NULL;
   if (a.host_tables != 1) put_on_device(&a, gpu);
-  if (rarely(in, 4)) give_asked(&a, gpu);
-  if (way == 14) spoil_table(in, &a, gpu);
+  if (rarely(in, 4)) give_asked(&pointers_operation, &a, gpu, &a.workspace, &a.workspace_bytes);
+  if (way == 14) /* one table; host tables are read, so they can only be left out */
+    spoil_pointer(in, &pointers_operation, &a, a.host_tables == 0 ? odd_pointer(in, gpu) : 0);
   a.stream = some_stream(in, gpu, &now.bogus);
   a.variant = rarely(in, 8) ? some_name(in) : NULL;
-  if (way == 15) make_random(in, &a);
+  if (way == 15) make_random(in, &a, sizeof a, &a.variant, &a.stream);
+  if (way == 15 && a.host_tables == 1) a.host_tables = 0; /* nothing stands at random addresses */
   call_tables(in, &a, gpu);
   for (int i = 0; i < TABLE_COUNT; i++) free(tables[i]);
 }

@@ -99,6 +99,8 @@ int current_gpu(void) {
   return -1;
 }
 
+bool is_here(int gpu) { return gpu == (current_gpu() < 0 ? 0 : current_gpu()); }
+
 // ---- Around each call ----
 
 struct call_facts now;

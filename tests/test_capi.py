@@ -1,5 +1,6 @@
 """The C interface as a file: its header, its symbols, its driver declarations, what it says of itself. No launches."""
 
+import ctypes
 import hashlib
 import json
 import re
@@ -9,6 +10,7 @@ import subprocess
 import pytest
 from calls import Call, last_error, ok, refused
 from elftools.elf.elffile import ELFFile
+from exchange_like import API, Exchange
 from libgemm._library import ffi, lib, text
 from stand_in import ROOT, in_stand_in, run
 
@@ -114,6 +116,22 @@ def info_of(name: str, index: int, getter):
     return found
 
 
+# Instead of Python's functions callbacks that make no objects.
+NEW_BYTES = ffi.callback("void *(*)(const char *, int64_t)", lambda *_: ffi.NULL)
+RELEASE = ffi.callback("void (*)(void *)", lambda _: None)
+
+
+def init_python(**changes) -> int:
+    facts = {
+        "exchange": ffi.cast("void *", ctypes.addressof(API)),
+        "none": ffi.cast("void *", 1),
+        "new_bytes": NEW_BYTES,
+        "new_tuple": ffi.cast("void *(*)(int64_t, ...)", 1),
+        "release": RELEASE,
+    }
+    return lib.libgemm_python_init(*(facts | changes).values())
+
+
 def call_everything() -> dict:
     """One plain use of each function of the header, by name; args_init, explain and workspace come with Call."""
     calls = {}
@@ -137,6 +155,8 @@ def call_everything() -> dict:
         "libgemm_target_count": lib.libgemm_target_count,
         "libgemm_target_get": lambda: info_of("libgemm_target_info", 0, lib.libgemm_target_get).target,
         "libgemm_manifest": lambda: text(lib.libgemm_manifest(ffi.NULL)),
+        "libgemm_python_init": lambda: ok(init_python()),
+        "libgemm_python_describe": lambda: lib.libgemm_python_describe(ffi.NULL, ffi.NULL, 0),
     }
 
 
@@ -146,6 +166,18 @@ def test_every_function_of_the_header_can_be_called():
     assert set(calls) == header_functions()
     for call in calls.values():
         call()
+
+
+@pytest.mark.parametrize("name", ["exchange", "none", "new_bytes", "new_tuple", "release"])
+def test_what_tensors_are_read_with_must_be_there(name):
+    assert init_python(**{name: ffi.NULL}) == lib.LIBGEMM_INVALID_ARGUMENT and "is NULL" in last_error()
+
+
+def test_tensors_of_a_version_of_dlpack_that_is_not_known_are_not_read():
+    older = Exchange(0, 9, read=API.read)
+    other = Exchange(2, 0, ctypes.addressof(older), read=API.read)
+    assert init_python(exchange=ffi.cast("void *", ctypes.addressof(other))) == lib.LIBGEMM_UNSUPPORTED
+    assert "version 1 of DLPack" in last_error()
 
 
 def test_the_manifest_tells_what_the_functions_tell():

@@ -1,16 +1,19 @@
 """Dense calls of torch tensors like one before: they skip the general way and launch what it would have launched."""
 
+import ctypes
 import threading
 
 import libgemm
 import pytest
 from built import TARGET, needs
-from calls import at, fail, last_launch, launches, log, new_stream, values
-from libgemm import dense
+from calls import at, context, current, driver, fail, last_launch, launches, log, new_stream, values
+from libgemm import _known, dense
 from stand_in import in_stand_in
 from test_capi_fast import maps
-from torch_like import Tensor, install, streams, torch
+from torch_like import Tensor, install, streams, torch, waits
 
+# Tensors are read by DLPack's exchange API where torch has it, else by their attributes.
+by_both = pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "attributes"])
 KEYS = ("handle", "kernel", "grid", "block", "cluster", "shared", "stream", "device")
 
 
@@ -38,7 +41,7 @@ def launched(call: dict) -> dict:
 
 
 def launched_anew(call: dict) -> dict:
-    dense.known.clear()
+    dense.known.calls.clear()
     return launched(call)
 
 
@@ -105,10 +108,11 @@ CALLS = {
 GENERAL = ("alpha 0", "alpha -0", "unread nonsense", *(name for name in CALLS if name.startswith("unaligned")))
 
 
+@by_both
 @pytest.mark.parametrize("name", CALLS)
 @in_stand_in()
-def test_a_call_again_launches_what_it_did_anew(name):
-    install()
+def test_a_call_again_launches_what_it_did_anew(name, exchange):
+    install(exchange)
     wanted = launched_anew(CALLS[name]())
     launched(CALLS["plain"]())
     assert [launched(CALLS[name]()) for _ in range(3)] == [wanted] * 3
@@ -121,14 +125,28 @@ def test_a_call_again_launches_what_it_did_anew(name):
             assert launched(CALLS[name]()) == wanted
 
 
+@by_both
 @in_stand_in()
-def test_calls_in_any_order_are_not_taken_for_each_other():
-    install()
+def test_calls_in_any_order_are_not_taken_for_each_other(exchange):
+    install(exchange)
     streams[1] = new_stream(1)
     wanted = {name: launched_anew(make()) for name, make in CALLS.items()}
     for name in (*CALLS, *reversed(CALLS), *CALLS):
         got = launched(CALLS[name]())
         assert got == wanted[name], (name, {k: (got.get(k), v) for k, v in wanted[name].items() if got.get(k) != v})
+
+
+@by_both
+@in_stand_in()
+def test_a_call_with_memory_of_another_gpu_waits_for_that_one_each_time(exchange):
+    install(exchange)
+    other = new_stream(1)
+    streams[1] = other
+    with current(0):
+        assert driver().cuCtxEnablePeerAccess(ctypes.c_void_p(context(1)), 0) == 0
+    for count in range(1, 4):
+        launched(operands(b=Tensor(at(1, 1), (64, 80), device=1)))
+        assert [wait[:2] for wait in waits] == [(0, other)] * count
 
 
 @in_stand_in()
@@ -137,7 +155,7 @@ def test_the_current_stream_is_asked_on_each_call():
     handles = [new_stream() for _ in range(3)]
     for short in (torch._C._cuda_getCurrentRawStream, None):
         torch._C._cuda_getCurrentRawStream = short
-        dense.known.clear()
+        dense.known.calls.clear()
         for streams[0] in (*handles, *handles):
             libgemm.gemm(**operands())
             assert last_launch()["stream"] == hex(streams[0])
@@ -194,9 +212,10 @@ def test_a_number_that_can_change_in_place_is_read_on_each_call():
         assert values(last_launch())["alpha"] == alpha.value
 
 
+@by_both
 @in_stand_in()
-def test_threads_share_no_struct():
-    install()
+def test_threads_share_no_struct(exchange):
+    install(exchange)
     plain = [v for v in libgemm.variants() if (v.target, v.op, v.a_type, v.d_type) == (TARGET, "gemm", "f16", "f16")]
     pinned = {"variant": next(v.name for v in plain if v.align16 and not v.single and not v.trans_a and not v.trans_b)}
     libgemm.gemm(**operands(**pinned))
@@ -214,15 +233,15 @@ def test_threads_share_no_struct():
         thread.join()
     found = [(v["a_ptr"], v["d_ptr"]) for v in map(values, launches()[1:])]
     assert sorted(found) == sorted((at(place), at(place) + 1024) for place in places for _ in range(200))
-    assert 1 <= len(next(iter(dense.known.values()))) <= 9
+    assert 1 <= len(next(iter(dense.known.calls.values()))) <= 9
 
 
 @in_stand_in()
 def test_what_is_kept_has_a_limit():
     install()
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(dense, "MOST", 5)
+        monkeypatch.setattr(_known, "MOST", 5)
         for rows in range(1, 40):
             libgemm.gemm(**operands(a=Tensor(at(0), (rows, 64)), out=Tensor(at(3), (rows, 80))))
-            assert len(dense.known) <= 5
+            assert len(dense.known.calls) <= 5
     assert len(log("cuLaunchKernelEx")) == 39

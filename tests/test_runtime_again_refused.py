@@ -3,7 +3,7 @@
 import pytest
 from calls import at, launches
 from stand_in import in_stand_in
-from test_runtime_again import CALLS, launched, operands, refusal
+from test_runtime_again import CALLS, by_both, launched, operands, refusal
 from torch_like import Meta, Parameter, Tensor, Wrapper, install, torch
 
 
@@ -52,10 +52,11 @@ REFUSED = {
 }
 
 
+@by_both
 @pytest.mark.parametrize("name", REFUSED)
 @in_stand_in()
-def test_a_refusal_is_the_same_after_calls_that_were_legal(name):
-    install()
+def test_a_refusal_is_the_same_after_calls_that_were_legal(name, exchange):
+    install(exchange)
     torch.grad = True
     wanted = refusal(REFUSED[name]())
     for legal in ("plain", "out as c", "c", "bias", "activation", "no out"):

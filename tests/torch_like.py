@@ -6,6 +6,7 @@ import sys
 from types import SimpleNamespace
 
 from calls import allocate, launches
+from exchange_like import EXCHANGE
 from libgemm._tensor import packed_strides
 
 SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "int32": 4, "int64": 8, "uint8": 1}
@@ -144,7 +145,9 @@ torch = SimpleNamespace(
 )
 
 
-def install() -> SimpleNamespace:
-    """Be the process's torch."""
+def install(exchange: bool = True) -> SimpleNamespace:
+    """Be the process's torch: one with DLPack's exchange API, or an older one."""
+    if exchange:
+        Tensor.__dlpack_c_exchange_api__ = EXCHANGE
     sys.modules["torch"] = torch
     return torch

@@ -367,6 +367,24 @@ libgemm_status libgemm_target_get(int32_t index, libgemm_target_info *info);
 /* The manifest as JSON text (schema, build id, toolchain, every variant); *bytes is its length without the final 0. */
 const char *libgemm_manifest(uint64_t *bytes);
 
+/* ---- For the Python package --------------------------------------------------------------------------------------- */
+
+/* CPython's objects as void *: how the package reads the tensors of a call in one go. No other caller needs these two.
+ * Python's lock (GIL) must be held, and libgemm_python_init have succeeded before the other is called. */
+
+/* Take over what to read tensors with: `exchange`, the DLPackExchangeAPI of the tensors' type (DLPack 1.3: what the
+ * capsule "dlpack_exchange_api" points to), and of Python the object None and the functions PyBytes_FromStringAndSize,
+ * PyTuple_Pack and Py_DecRef. UNSUPPORTED where `exchange` knows no version 1 of DLPack or cannot read without owning. */
+libgemm_status libgemm_python_init(const void *exchange, const void *none,
+                                   void *(*new_bytes)(const char *data, int64_t bytes),
+                                   void *(*new_tuple)(int64_t count, ...), void (*release)(void *object));
+
+/* In the form of a Python function (METH_FASTCALL): up to 8 tensors or None -> a tuple of two bytes objects, or of
+ * nothing where a tensor has more than 3 dimensions. The first is equal for tensors of the same types, shapes, strides,
+ * devices and addresses modulo 16; the second has the addresses, 0 for None. NULL with the exception of a tensor that
+ * cannot be read. `self` is not used. */
+void *libgemm_python_describe(void *self, void *const *objects, int64_t count);
+
 /* cdef: end */
 
 #if defined(__GNUC__)

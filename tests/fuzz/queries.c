@@ -113,6 +113,7 @@ static void give_nothing(void) {
   dense.a_type = dense.d_type = packed.a_type = packed.d_type = pointers.a_type = pointers.d_type = LIBGEMM_BF16;
   before_call("a call without a struct");
   const libgemm_status statuses[] = {
+      libgemm_python_init(NULL, NULL, NULL, NULL, NULL),
       libgemm_gemm(NULL),
       libgemm_gemm_workspace(NULL, &bytes),
       libgemm_gemm_workspace(&dense, NULL),

@@ -1,0 +1,168 @@
+"""Calls of torch tensors like one before, made again at little more than the launch's own cost.
+
+A call has a key: all that its C struct is made of but addresses and stream. The struct of a call that went well is kept
+under its key, and a call of the same key sets just those. What has no known key goes the general way: so does all that
+must be refused, since only that way has the sentences.
+"""
+
+import ctypes
+import struct
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from libgemm._describe import Describe, describer
+from libgemm._framework import LaunchStream, raw_stream, version_mover
+from libgemm._library import check, ffi, lib
+
+MOST = 1024  # keys of an operation; at one more all are dropped
+Key = tuple[Any, bytes]  # what a call is kept under, and the addresses of its tensors
+# Of torch, once it is imported and a call was made: its tensors' types that hide nothing, and functions of it.
+Tensor: Any = None
+Parameter: Any = None
+describe: Describe
+grad_mode: Callable[[], bool] = bool
+current_stream: Callable[[int], int] = int
+move_version: Callable[[Iterable[Any]], Any] = tuple
+
+
+def learn_torch() -> None:
+    """What the quick way asks of torch, once somebody has imported it."""
+    global Tensor, Parameter, describe, grad_mode, current_stream, move_version
+    torch = sys.modules.get("torch")
+    if torch is not None and Tensor is None:
+        move_version, grad_mode, current_stream = version_mover(torch), torch.is_grad_enabled, raw_stream(torch)
+        describe = describer(torch)
+        Parameter, Tensor = torch.nn.Parameter, torch.Tensor
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """A filled struct. One call at a time uses it: Python's lock is released while that runs."""
+
+    args: Any
+    places: Any  # its pointers to a, b, c, d, bias and, where there are some, group ends, as one piece
+    c: Any  # the pointer to C where `places` does not say it: D's if `out_is_c`, else NULL
+    d: Any
+    workspace: Any
+    stream: Any
+    out_is_c: bool
+    device: int
+    may_be_negated: bool  # a bit that no key shows; bfloat16, which no complex type is made of, never has it
+    new_workspace: Callable[[], Any] | None  # None where the call needs none
+    new_out: Callable[[], Any]
+    alive: list[Any]
+
+
+class Known:
+    """The calls of one operation whose arguments begin with sizes and then a, b, c, d, bias and group ends."""
+
+    def __init__(self, kind: str):
+        self.kind, self.run = kind, getattr(lib, f"libgemm_{kind}")
+        self.calls: dict[Any, list[Kept]] = {}
+
+    def again(
+        self, a: Any, b: Any, c: Any, out: Any, bias: Any, ends: Any, options: Any, stream: Any
+    ) -> tuple[Any, Key | None]:
+        """Make the call: (its output, None). Or (None, what to keep it under when it has gone the general way), or
+        (None, None). `options` is what else the struct is made of."""
+        if not (
+            ((kind := type(a)) is Tensor or kind is Parameter)
+            and ((kind := type(b)) is Tensor or kind is Parameter)
+            and (out is None or (kind := type(out)) is Tensor or kind is Parameter)
+            and (c is None or (kind := type(c)) is Tensor or kind is Parameter)
+            and (bias is None or (kind := type(bias)) is Tensor or kind is Parameter)
+            and (ends is None or (kind := type(ends)) is Tensor or kind is Parameter)
+        ) or (
+            grad_mode() and (
+                a.requires_grad or b.requires_grad or (out is not None and out.requires_grad)
+                or (c is not None and c.requires_grad) or (bias is not None and bias.requires_grad)
+            )
+        ):  # fmt: skip
+            return None, None
+        try:
+            described, places = (
+                describe(a, b, c, out, bias) if ends is None else describe(a, b, c, out, bias, ends)
+            )  # fmt: skip
+        except Exception:  # of torch, or no tuple of two: a tensor that cannot be read, of which the general way tells
+            return None, None
+        key = described if options is None else (described, options)
+        try:
+            free = self.calls[key]
+            kept = free.pop()
+        except (KeyError, IndexError, TypeError):  # not known, all in use by other threads, or not hashable
+            return None, (key, places)
+        if kept.may_be_negated and (
+            a.is_neg() or b.is_neg() or (out is not None and out.is_neg())
+            or (c is not None and c.is_neg()) or (bias is not None and bias.is_neg())
+        ):  # fmt: skip
+            free.append(kept)
+            return None, None
+        launch = None
+        if stream is None:
+            handle = current_stream(kept.device)
+        else:
+            launch = LaunchStream(stream, a)
+            launch.wait_for_torch(sys.modules["torch"], kept.device)
+            handle = launch.handle
+        kept.places.raw = places
+        made = out
+        if made is None:
+            made = kept.new_out() if launch is None else launch.new_out(kept.new_out, a)
+            kept.d.value = made.data_ptr()
+        if kept.c is not None:
+            kept.c.value = kept.d.value if kept.out_is_c else 0
+        kept.stream.value = handle
+        if kept.new_workspace is not None:
+            workspace = kept.new_workspace() if launch is None else launch.new(kept.new_workspace, a)
+            kept.workspace.value = workspace.data_ptr()
+        status = self.run(kept.args)
+        free.append(kept)
+        if status:
+            if status == lib.LIBGEMM_INVALID_ARGUMENT:  # a pointer: only the general way knows why
+                return None, None
+            check(status)
+        if out is not None:
+            move_version((out,))
+        return made, None
+
+    def keep(
+        self, key: Key, args: Any, alive: list[Any], options: tuple[Any, ...], a: Any, b: Any, c: Any, out: Any,
+        bias: Any, ends: Any = None,
+    ) -> None:  # fmt: skip
+        """Keep a filled struct under its key, unless a part of that may change in place or equals what it is not.
+        `options` are all, alpha and beta first; `out` may be a new one."""
+        torch, (name, places) = sys.modules["torch"], key
+        alpha, beta, *named = options
+        numbers = {type(alpha), type(beta)} <= {int, float} and alpha != 0  # a key would not tell 0.0 from -0.0
+        hashed = all(isinstance(x, (str, int, torch.dtype, type(None))) for x in named)
+        odd = any(place % 16 for place in struct.unpack_from("4Q", places))  # a, b, c, d: copied, or read otherwise
+        devices = {x.device for x in (a, b, c, out, bias, ends) if x is not None}  # of another one the call waits
+        if odd or not numbers or not hashed or len(devices) > 1:
+            return
+        if len(self.calls) >= MOST:
+            self.calls.clear()
+        memory, struct_name = ffi.buffer(args), f"libgemm_{self.kind}_args"
+
+        def word(field: str) -> Any:
+            return ctypes.c_uint64.from_buffer(memory, ffi.offsetof(struct_name, field))
+
+        new = partial(torch.empty, device=a.device)
+        self.calls.setdefault(name, []).append(
+            Kept(
+                args,
+                places=(ctypes.c_char * len(places)).from_buffer(memory, ffi.offsetof(struct_name, "a")),
+                c=word("c") if (c is None) == (beta != 0) else None,
+                d=word("d"),
+                workspace=word("workspace"),
+                stream=word("stream"),
+                out_is_c=beta != 0,
+                device=a.get_device(),
+                may_be_negated={a.dtype, out.dtype} != {torch.bfloat16},
+                new_workspace=partial(new, args.workspace_bytes, dtype=torch.uint8) if args.workspace_bytes else None,
+                new_out=partial(new, out.shape, dtype=out.dtype),
+                alive=alive,
+            )
+        )

@@ -55,27 +55,34 @@ def by_exchange(tensor_type: Any) -> Describe | None:
     return function
 
 
-def by_attributes(a: Any, b: Any, c: Any, out: Any, bias: Any, *ends: Any) -> tuple[Any, bytes]:
+def by_attributes(a: Any, b: Any, c: Any, out: Any, bias: Any, ends: Any = None) -> tuple[Any, bytes]:
     """Its key says only of all addresses together whether they are multiples of 16: no other call is kept."""
-    places = (
+    places = [
         at_a := a.data_ptr(),
         at_b := b.data_ptr(),
         at_c := 0 if c is None else c.data_ptr(),
         at_out := 0 if out is None else out.data_ptr(),
         at_bias := 0 if bias is None else bias.data_ptr(),
-        *(array.data_ptr() for array in ends),
-    )
+    ]
+    rest = None
+    if c is not None or bias is not None or ends is not None:
+        rest = (
+            c is None or (c.dtype, c.shape, c.stride(), c.get_device()),
+            bias is None or (bias.dtype, bias.shape, bias.stride(), bias.get_device(), at_bias == 0),
+            ends is None or (ends.dtype, ends.shape, ends.stride(), ends.get_device()),
+        )
+    if ends is not None:
+        places.append(ends.data_ptr())
     key = (
-        a.dtype, a.shape, a.stride(), a.get_device(), b.dtype, b.shape, b.stride(), b.get_device(),
-        (at_a | at_b | at_c | at_out) & 15,
-        out is None or (out.dtype, out.shape, out.stride(), out.get_device()),
-        c is None or (c.dtype, c.shape, c.stride(), c.get_device()),
-        bias is None or (bias.dtype, bias.shape, bias.stride(), bias.get_device(), at_bias == 0),
-        *((array.dtype, array.shape, array.stride(), array.get_device(), array.data_ptr() == 0) for array in ends),
+        a.dtype, a.shape, a.is_contiguous() or a.stride(), a.get_device(),
+        b.dtype, b.shape, b.stride(), b.get_device(),
+        out is None or (out.dtype, out.shape, out.is_contiguous() or out.stride(), out.get_device()),
+        (at_a | at_b | at_c | at_out) & 15, rest,
     )  # fmt: skip
-    return key, struct.pack(f"{len(places)}Q", *places)
+    return key, PACK[len(places)](*places)
 
 
+PACK = {count: struct.Struct(f"{count}Q").pack for count in (5, 6)}
 kept: list[MethodDef] = []  # a function refers to its own as long as it lives
 
 

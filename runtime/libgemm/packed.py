@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from libgemm._framework import LaunchStream, written
+from libgemm._known import Key, Known, learn_torch
 from libgemm._library import invalid, lib
 from libgemm._matrix import matrix, row_major
 from libgemm._tensor import View, view
@@ -25,6 +26,8 @@ from libgemm.ops import (
 )
 
 T = TypeVar("T")
+ONE, ZERO = 1.0, 0.0  # as defaults the very same objects each time, so that `is` finds them
+known = Known("grouped_mm")
 
 # (dimensions of a, of b) -> libgemm_ragged
 RAGGED = {
@@ -79,10 +82,31 @@ def ragged_of(a: View, b: View, ends: Ends) -> int:
 
 
 def packed(
-    a: Any, b: Any, ends: Ends, c: Any, alpha: float, beta: float, bias: Any, activation: str | None,
+    a: Any, b: Any, ends: Any, leading_zero: bool, c: Any, alpha: float, beta: float, bias: Any, activation: str | None,
     precision: str | None, out: Any, out_dtype: Any, tail: str, variant: str | None, stream: Any,
 ) -> Any:  # fmt: skip
-    """Both calls over packed operands."""
+    """Both calls over packed operands: again for torch tensors like those of a call before, else anew."""
+    options = (
+        None
+        if alpha is ONE and beta is ZERO and activation is None and precision is None and out_dtype is None
+        and tail == "leave" and variant is None and leading_zero is False
+        else (alpha, beta, activation, precision, out_dtype, tail, variant, leading_zero)
+    )  # fmt: skip
+    made, key = known.again(a, b, c, out, bias, ends, options, stream)
+    if made is None:
+        made = packed_anew(
+            a, b, Ends(ends, "group_offsets" if leading_zero else "offs", leading_zero), c, alpha, beta, bias,
+            activation, precision, out, out_dtype, tail, variant, stream, key,
+        )  # fmt: skip
+    return made
+
+
+def packed_anew(
+    a: Any, b: Any, ends: Ends, c: Any, alpha: float, beta: float, bias: Any, activation: str | None,
+    precision: str | None, out: Any, out_dtype: Any, tail: str, variant: str | None, stream: Any, key: Key | None,
+) -> Any:  # fmt: skip
+    """The general way. What went well is kept under `key`, if there is one."""
+    learn_torch()
     launch = LaunchStream(stream, a)
     a_view, b_view = view(a, "a", launch), view(b, "b", launch)
     same_type(a_view.dtype, b=b_view)
@@ -120,12 +144,14 @@ def packed(
         set_bias(args, bias_view, right.cols, None if shared else groups)
     run("grouped_mm", args, a, launch)
     written([out])
-    del alive
+    if key is not None:
+        options = (alpha, beta, activation, precision, out_dtype, tail, variant, ends.leading_zero)
+        known.keep(key, args, alive, options, a, b, c, out, bias, ends.array)
     return out
 
 
 def grouped_mm(
-    a: T, b: Any, offs: Any = None, *, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
+    a: T, b: Any, offs: Any = None, *, c: Any = None, alpha: float = ONE, beta: float = ZERO, bias: Any = None,
     activation: Activation | None = None, precision: Precision | None = None, out: T | None = None,
     out_dtype: Any = None, tail: Literal["leave", "zero"] = "leave", variant: str | None = None, stream: Any = None,
 ) -> T:  # fmt: skip
@@ -150,14 +176,13 @@ def grouped_mm(
     Returns out, or a new array of a's framework. Raises Error. Order, memory and autograd are as in gemm().
     """
     made: T = packed(
-        a, b, Ends(offs, "offs", False), c, alpha, beta, bias, activation, precision, out, out_dtype, tail, variant,
-        stream,
-    )  # fmt: skip
+        a, b, offs, False, c, alpha, beta, bias, activation, precision, out, out_dtype, tail, variant, stream
+    )
     return made
 
 
 def grouped_gemm_jagged(
-    a_packed: T, b: Any, group_offsets: Any, *, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
+    a_packed: T, b: Any, group_offsets: Any, *, c: Any = None, alpha: float = ONE, beta: float = ZERO, bias: Any = None,
     activation: Activation | None = None, precision: Precision | None = None, out: T | None = None,
     out_dtype: Any = None, variant: str | None = None, stream: Any = None,
 ) -> T:  # fmt: skip
@@ -167,7 +192,7 @@ def grouped_gemm_jagged(
     as in grouped_mm().
     """
     made: T = packed(
-        a_packed, b, Ends(group_offsets, "group_offsets", True), c, alpha, beta, bias, activation, precision, out,
-        out_dtype, "leave", variant, stream,
+        a_packed, b, group_offsets, True, c, alpha, beta, bias, activation, precision, out, out_dtype, "leave", variant,
+        stream,
     )  # fmt: skip
     return made

@@ -8,8 +8,9 @@ from conftest import ROOT
 from made_report import DRAWN, HOST, A, B, made_report, row
 
 from bench.report import opening, pictures, readme
+from bench.report.drawn_words import drawn_table
 from bench.report.rows import digest, groups, kind, label, read, summarise
-from bench.report.words import figure, parts_of
+from bench.report.words import parts_of
 from bench.suites.roofline import floor_us, flops, traffic
 from kernels.table.targets import DEFAULT_TARGETS
 
@@ -60,26 +61,53 @@ def test_the_library_s_size_and_variants_are_counted(tmp_path):
     assert made_dist(tmp_path, (90,)) is None and opening.library(tmp_path / "none") is None
 
 
-def test_the_mean_of_the_list_is_told_with_that_off_the_list(tmp_path):
+def test_the_mean_of_the_list_is_told_with_that_off_the_list():
     words = " ".join(opening.figures({**made_report(), "drawn": DRAWN}).split())
     assert "Measured on an Some GPU, 2026-01-02, build `aaaaaaaaaaaaaaaa`" in words
     assert "**Dense bf16: 2.10 times as fast as `torch.mm`** (cuBLAS), geometric mean over the benchmark's 2" in words
+    assert "On other shapes nothing was measured." in " ".join(opening.figures(made_report()).split())
+    means = "1.00 (forward, NT) and 0.94 (data gradient, NN)."
     other = "(**stale**: of build `bbbbbbbbbbbbbbbb`, 2026-01-03, and not measured on this one)"
-    assert f"Over 42 shapes drawn at random {other}: 1.075 (NT) and 0.94 (NN)." in words
+    assert f"Over 3 shapes drawn at random {other}: {means}" in words
+    assert f"Over 1 shapes drawn at random {other}: 1.05 (forward, B stored [N][K])." in words
     words = " ".join(opening.figures({**made_report(), "drawn": {**DRAWN, "build_id": A}}).split())
-    assert "Over 42 shapes drawn at random: 1.075 (NT) and 0.94 (NN)." in words
+    assert f"Over 3 shapes drawn at random: {means}" in words
     assert "**Grouped bf16: 0.50 times as fast as `torch._grouped_mm`**," in words
-    assert "On other shapes nothing was measured." in words
-    shown = "\n".join(opening.drawn_table({**made_report(), "drawn": DRAWN}))
-    assert f"stale**: build `{A[:16]}`" in " ".join(shown.split()) and "no command here makes them" in " ".join(
-        shown.split()
+
+
+def shown(drawn: dict) -> str:
+    return "\n".join(drawn_table({**made_report(), "drawn": drawn}, "some/where.json"))
+
+
+def test_drawn_shapes_are_told_by_kind():
+    found, plain = shown(DRAWN), " ".join(shown(DRAWN).split())
+    assert "(`some/where.json`, `make bench`)" in plain and "Some GPU, 2026-01-03, build `bbbbbbbbbbbbbbbb`" in plain
+    assert "seed 7" in plain and "gemm: so and so." in plain and "grouped_mm: this and that." in plain
+    assert (
+        "| gemm bf16 | shapes | `torch.mm`, mean | 5th percentile | cuBLASLt's best, mean | its 5th percentile |"
+        in found
     )
-    current = "\n".join(opening.drawn_table({**made_report(), "drawn": {**DRAWN, "build_id": A}}))
-    assert "stale" not in current
-    assert "| gemm bf16 | shapes | `torch.mm`, mean | least | of the roofline | cuBLASLt's best, mean |" in shown
-    assert "| NT | 30 | 1.075 | 0.80 | 0.70 | 0.90 |\n| NN | 12 | 0.94 | 0.70 | 0.60 | 0.85 |" in shown
-    assert "build `bbbbbbbbbbbbbbbb`" in shown and opening.drawn_table(made_report()) == []
-    assert [figure(x) for x in (1, 0.985, 2.104)] == ["1.00", "0.985", "2.104"]
+    assert "| forward, NT | 2 | 1.00 | 0.95 | 0.90 | 0.90 | 0.86 | 0.95 |\n" in found
+    assert "| data gradient, NN | 1 | 0.94 | 0.94 | 0.85 | 0.85 | 0.86 | 1.01 |\n" in found
+    assert "| grouped_mm bf16 | shapes | `torch._grouped_mm`, mean | 5th percentile | of the roofline |" in found
+    assert "| forward, B stored [N][K] | 1 | 1.05 | 1.05 | 0.86 |" in found
+    assert "on 1 of gemm bf16, median 5 %, 95th percentile 5 %." in plain
+    assert drawn_table(made_report(), "") == []
+
+
+def test_drawn_shapes_of_another_build_are_said_to_be_stale():
+    words = (
+        f"These figures are **stale**: build `{A[:16]}`, of the tables above, has not been measured on drawn shapes."
+    )
+    assert words in " ".join(shown(DRAWN).split())
+    assert "stale" not in shown({**DRAWN, "build_id": A})
+
+
+def test_without_cublaslt_the_readme_says_why():
+    rows = [{key: row[key] for key in row if key != "cublaslt_us"} for row in DRAWN["rows"]]
+    found = shown({**DRAWN, "rows": rows, "cublaslt": {"missing": "it is not there"}})
+    assert "cuBLASLt was not measured: it is not there." in " ".join(found.split())
+    assert "| gemm bf16 | shapes | `torch.mm`, mean | 5th percentile | of the roofline |" in found
 
 
 def test_what_was_drawn_is_read_from_beside_the_report(tmp_path):

@@ -147,4 +147,4 @@ def test_a_known_call_has_a_workspace_of_its_own():
     for _ in range(4):
         libgemm.grouped_gemm_jagged(a, b, ends(3), out=out)
     spaces = [made.pointer for made in torch.made]
-    assert [values(launch)["slots"] for launch in launches()] == spaces and len(set(spaces)) == 4
+    assert [values(launch)["semaphores"] for launch in launches()] == spaces and len(set(spaces)) == 4

@@ -1,7 +1,6 @@
 """libgemm beside torch.mm and addmm (cuBLAS) on one dense product, and the regret of its choice. Proves no numerics."""
 
 import json
-import math
 import random
 
 import libgemm
@@ -10,6 +9,7 @@ import torch
 from bench.measure.regret import regret
 from bench.measure.timing import alternate, rotations
 from bench.suites import SUITES
+from bench.suites.dense_drawn import log_sizes, rounded
 from bench.suites.roofline import floor_us, traffic
 
 SHAPES = json.loads((SUITES / "dense.json").read_text())["shapes"]
@@ -79,13 +79,10 @@ def compare(shape: dict, dtype: str) -> dict:
 
 
 def random_shape(seed: int) -> dict:
-    """Log-uniform sizes, M to 16384, N and K from 64, nine in ten a multiple of 8; not shapes of the suite."""
+    """Log-uniform sizes, nine in ten a multiple of 8; not shapes of the suite."""
     draw = random.Random(seed)
-    m, n, k = (round(math.exp(draw.uniform(math.log(low), math.log(16384)))) for low in (1, 64, 64))
-    layout = draw.choice(("NN", "NT", "TN", "TT"))
-    if draw.random() < 0.9:
-        n, k = n // 8 * 8, k // 8 * 8
-        m = m if layout[0] == "N" else max(8, m // 8 * 8)
+    sizes = log_sizes(draw)
+    m, n, k, layout = rounded(*sizes) if draw.random() < 0.9 else sizes
     return {"id": f"random {seed}", "m": m, "n": n, "k": k, "layout": layout, "beta": 0, "out": "same"}
 
 

@@ -17,10 +17,9 @@ def target() -> int:
     return major * 10 + minor
 
 
-def regret(op: str, dtype: str, layout: str, call: Callable, inputs: list[tuple], floor_us: float) -> dict:
-    """Time of `call` over that of the best variant in the library, less 1, and that variant's name. `call` takes one of
-    the inputs and `variant`. The best few of a first round are measured again beside it, since the least of many noisy
-    times is too small."""
+def finalists(op: str, dtype: str, layout: str, call: Callable, inputs: list[tuple], floor_us: float) -> dict:
+    """`call` left to choose, and the best few of the library's variants in a first round, by name. `call` takes one of
+    the inputs and `variant`."""
     wanted = (op, target(), dtype, dtype, *(letter == "T" for letter in layout))
     runs = {CHOSEN: call}
     for v in libgemm.variants():
@@ -33,7 +32,12 @@ def regret(op: str, dtype: str, layout: str, call: Callable, inputs: list[tuple]
             continue  # its guard refuses this shape
         runs[v.name] = named
     us = alternate(runs, inputs, floor_us)
-    few = [CHOSEN, *sorted(us, key=us.get)[:FINALISTS]]
-    us = alternate({name: runs[name] for name in few}, inputs, floor_us)
+    return {name: runs[name] for name in (CHOSEN, *sorted(us, key=us.get)[:FINALISTS])}
+
+
+def regret(op: str, dtype: str, layout: str, call: Callable, inputs: list[tuple], floor_us: float) -> dict:
+    """Time of `call` over that of the best variant in the library, less 1, and that variant's name. The finalists are
+    measured again beside it, since the least of many noisy times is too small."""
+    us = alternate(finalists(op, dtype, layout, call, inputs, floor_us), inputs, floor_us)
     best = min(us, key=us.get)
     return {"best": best, "regret": us[CHOSEN] / us[best] - 1}

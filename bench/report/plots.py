@@ -4,7 +4,8 @@ A colour means a type, grey the peer, in every picture. Text is 7 points or more
 README shows it about 800 pixels wide.
 """
 
-from bench.report.rows import CUBLAS, ORDER, geomean, groups, kind, ratio
+from bench.report.drawn import summarise
+from bench.report.rows import CUBLAS, ORDER, geomean, group, groups, kind, ratio
 from bench.suites.roofline import BYTES, FLOPS, WIDTH, flops, traffic
 
 WIDE = 8.0  # inches
@@ -94,14 +95,15 @@ def summary(figure, report: dict) -> None:
     figure.set_size_inches(WIDE, 1.1 + 0.5 * len(bands))
     axes = figure.subplots()
     rule(axes, bands, limits(rows), height)
-    drawn = {(one["op"], one["dtype"]): one["kinds"] for one in report.get("drawn", {}).get("families", [])}
+    drawn = report.get("drawn", {}).get("rows", [])
+    drawn = summarise([row for row in drawn if row["dtype"] == "bf16"])  # of f16 there is only a sample
     for y, dtype, own in lines(bands, height):
         found, colour = [ratio(row) for row in own], TYPES[dtype]
         axes.plot([min(found), max(found)], [y, y], "-", color=colour, linewidth=1.2)
         axes.plot(geomean(found), y, color=colour, **MEAN)
         number(axes, y, dtype, own)
-        for one in drawn.get((own[0]["op"], dtype), []):
-            axes.plot(one["mean"], y - 0.9, color=colour, **DRAWN)
+        for one in drawn.get(group(own[0]), {}).values():
+            axes.plot(one["torch"]["mean"], y - 0.9, color=colour, **DRAWN)
     axes.set_xlabel(RIGHT)
     more = [("mean and range of the benchmark", {"color": "black", "marker": "o"})]
     stale = " (stale: another build)" * bool(drawn and report["drawn"]["build_id"] != report["build_id"])

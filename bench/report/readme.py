@@ -13,7 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
-from bench.report.opening import drawn_table, figures, library  # noqa: E402
+from bench.report.drawn_words import drawn_table  # noqa: E402
+from bench.report.opening import figures, library  # noqa: E402
 from bench.report.pictures import RESULTS, picture_path, reports  # noqa: E402
 from bench.report.rows import (  # noqa: E402
     CUBLAS,
@@ -197,7 +198,8 @@ def tutorial_words(path: Path, report: dict, built: str | None) -> list[str]:
 
 def speed(path: Path, report: dict, built: str | None) -> list[str]:
     found = [method(path, report, built), summary_table(report["rows"])]
-    found += [*drawn_table(report), *regret_words(report)]
+    beside = path.with_suffix(".drawn.json").relative_to(ROOT).as_posix()
+    found += [*drawn_table(report, beside), *regret_words(report)]
     found += [f"![{ABOUT[name]}]({picture_path(path, name).relative_to(ROOT).as_posix()})\n" for name in ABOUT]
     for name, rows in families(report["rows"]).items():
         found += shapes_words(name, rows)

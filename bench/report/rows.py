@@ -5,7 +5,7 @@ import json
 import math
 from pathlib import Path
 
-from bench.suites.roofline import WIDTH, filled, flops, out_width
+from bench.suites.roofline import WIDTH, aligned, filled, flops, out_width
 
 CUBLAS = ("torch.mm", "torch.addmm", "torch.mm in a loop")  # the peers that are cuBLAS underneath
 SHORT_US, SHORT_GROUPED_US = 5, 10  # below this a launch is most of the time, and the roofline says little
@@ -24,13 +24,6 @@ def ratio(row: dict) -> float:
 
 def share(row: dict) -> float:
     return row["floor_us"] / row["ours_us"]
-
-
-def aligned(row: dict) -> bool:
-    """Whether every row of A, B and D can start at a multiple of 16 bytes, which TMA asks for."""
-    m, n, k, layout = row["m"], row["n"], row["k"], row.get("layout", "NT")
-    inner = (k if layout[0] == "N" else m, n if layout[1] == "N" else k)
-    return all(size * WIDTH[row["dtype"]] % 16 == 0 for size in inner) and n * out_width(row) % 16 == 0
 
 
 KINDS = {  # name -> what belongs to it; the first that takes a row. `least` is the shorter side of D (of one group)

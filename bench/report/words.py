@@ -19,11 +19,6 @@ def table(head: list[str], lines: list[list[str]]) -> str:
     return "".join([rows[0], "|---" * len(head) + "|\n", *rows[1:]])
 
 
-def figure(value: float) -> str:
-    """Two digits after the point, or three where the third says something."""
-    return f"{value:.3f}".removesuffix("0")
-
-
 def marks(name: str) -> tuple[str, str]:
     return f"<!-- {name}: written by bench/report/readme.py -->\n", f"<!-- end of {name} -->\n"
 

@@ -36,3 +36,10 @@ def traffic(row: dict) -> float:
 
 def floor_us(row: dict) -> float:
     return max(flops(row) / FLOPS[row["dtype"]], traffic(row) / BYTES) * 1e6
+
+
+def aligned(row: dict) -> bool:
+    """Whether every row of A, B and D can start at a multiple of 16 bytes, which TMA asks for."""
+    m, n, k, layout = row["m"], row["n"], row["k"], row.get("layout", "NT")
+    inner = (k if layout[0] == "N" else m, n if layout[1] == "N" else k)
+    return all(size * WIDTH[row["dtype"]] % 16 == 0 for size in inner) and n * out_width(row) % 16 == 0

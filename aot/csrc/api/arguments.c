@@ -44,10 +44,11 @@ libgemm_status check_output(const struct output *o) {
   if (o->reads_c && o->c == o->d && unequal)
     return fail(LIBGEMM_INVALID_ARGUMENT, "c == d with ldc = %lld, ldd = %lld: C and D in one place need equal strides",
                 (long long)o->ldc, (long long)o->ldd);
+  if (o->count <= 1) return LIBGEMM_OK;
   wide extent = (wide)(o->m - 1) * o->ldd + o->n,
        stride = o->batch_stride_d < 0 ? -(wide)o->batch_stride_d : o->batch_stride_d;
   bool interleaved = stride >= o->n && o->ldd >= stride * (o->count - 1) + o->n;
-  if (o->count > 1 && stride < extent && !interleaved)
+  if (stride < extent && !interleaved)
     return fail(LIBGEMM_INVALID_ARGUMENT, "batch_stride_d = %lld: the D matrices overlap, each spans %lld elements",
                 (long long)o->batch_stride_d, (long long)(extent > INT64_MAX ? INT64_MAX : extent));
   return LIBGEMM_OK;

@@ -37,8 +37,8 @@ static libgemm_status check_lds(const libgemm_gemm_args *a) {
 
 static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_args *a, struct problem *p) {
   TRY(read_args(args, offsetof(libgemm_gemm_args, batch_invariant), a, sizeof *a, "libgemm_gemm_args"));
-  *p = PROBLEM_OF(a, OP_GEMM);
-  MATRICES_OF(a, p);
+  STATE_PROBLEM(p, OP_GEMM, a);
+  STATE_MATRICES(p, a);
   p->count = a->batch;
   p->workspace_bytes = a->workspace ? a->workspace_bytes : 0;
   TRY(check_problem(p));

@@ -45,7 +45,7 @@ static libgemm_status expect_sizes(const libgemm_grouped_gemm_args *a, struct pr
 static libgemm_status check_args(const libgemm_grouped_gemm_args *args, libgemm_grouped_gemm_args *a,
                                  struct problem *p) {
   TRY(read_words(args, a));
-  *p = PROBLEM_OF(a, OP_GROUPED_GEMM);
+  STATE_PROBLEM(p, OP_GROUPED_GEMM, a);
   TRY(check_problem(p));
   if (a->host_tables < 0 || a->host_tables > 1)
     return fail(LIBGEMM_INVALID_ARGUMENT, "host_tables = %d: allowed is 0 or 1", a->host_tables);

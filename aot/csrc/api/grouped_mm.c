@@ -65,8 +65,8 @@ static libgemm_status check_words(const libgemm_grouped_mm_args *a) {
 
 static libgemm_status check_args(const libgemm_grouped_mm_args *args, libgemm_grouped_mm_args *a, struct problem *p) {
   TRY(read_args(args, offsetof(libgemm_grouped_mm_args, batch_stride_a), a, sizeof *a, "libgemm_grouped_mm_args"));
-  *p = PROBLEM_OF(a, OP_GROUPED_MM);
-  MATRICES_OF(a, p);
+  STATE_PROBLEM(p, OP_GROUPED_MM, a);
+  STATE_MATRICES(p, a);
   p->count = a->groups;
   TRY(check_problem(p));
   TRY(check_words(a));

@@ -29,54 +29,57 @@ _Static_assert(sizeof(struct problem) ==
 _Static_assert(sizeof(struct matrix) == 5 * sizeof(int64_t) + sizeof(struct box) + sizeof(uint16_t),
                "struct matrix has padding");
 
-/* The set of a key made of `words` 64-bit words, 0 to sets - 1: the upper bits of their sum, each weighed by another
- * power of an odd number. */
-static inline unsigned set_of(const void *key, size_t words, unsigned sets) {
-  const uint64_t base = 0x9E3779B97F4A7C15u;
-  uint64_t sum = 0, weight = base;
-  for (size_t i = 0; i < words; i++) {
-    uint64_t word;
-    memcpy(&word, (const char *)key + 8 * i, 8);
-    sum += word * weight;
-    weight *= base;
-  }
-  return (unsigned)(sum >> 40) % sets;
+/* A multiplicative hash of these numbers; its upper bits are the good ones. */
+static inline uint64_t hash_of(const uint64_t *numbers, size_t count) {
+  uint64_t hash = 0;
+  for (size_t i = 0; i < count; i++) hash = (hash ^ numbers[i]) * 0x9E3779B97F4A7C15u;
+  return hash >> 40;
 }
 
-static inline unsigned plan_set(const struct problem *key) { return set_of(key, sizeof *key / 8, PLAN_SETS); }
-static inline unsigned map_set(const struct matrix *key) { return set_of(key, sizeof *key / 8, MAP_SETS); }
-
-/* The problem as a key: of a pinned variant its presence, since its letters may stand anywhere and change there. */
-static struct problem key_of(const struct problem *p) {
-  struct problem key = *p;
-  if (key.variant) key.variant = "";
-  return key;
+/* By what tells calls of a program apart; the whole key is compared afterwards. */
+static inline unsigned plan_set(const struct problem *p) {
+  const uint64_t numbers[] = {(uint64_t)p->m, (uint64_t)p->n, (uint64_t)p->k, (uint64_t)p->count ^ p->workspace_bytes,
+                              (uint64_t)p->met << 32 | (uint64_t)(p->a_type << 8 | p->trans_a << 4 | p->trans_b << 5) |
+                                  (uint64_t)p->activation};
+  return (unsigned)hash_of(numbers, sizeof numbers / sizeof *numbers) % PLAN_SETS;
 }
 
-static const struct plan *cached_plan(const struct problem *p) {
-  struct problem key = key_of(p);
-  const struct known_plan *set = plans[plan_set(&key)];
+static inline unsigned map_set(const struct matrix *m) {
+  const uint64_t numbers[] = {(uint64_t)m->address, (uint64_t)m->rows ^ (uint64_t)m->cols << 32,
+                              (uint64_t)m->ld ^ (uint64_t)m->box.rows << 48 ^ (uint64_t)m->box.cols << 32};
+  return (unsigned)hash_of(numbers, sizeof numbers / sizeof *numbers) % MAP_SETS;
+}
+
+/* Of a pinned variant the key has its presence alone: its letters may stand anywhere and change there. */
+static const char *const pinned = "";
+
+static const struct plan *cached_plan(const struct problem *key, const char *variant) {
+  const struct known_plan *set = plans[plan_set(key)];
   for (int i = 0; i < 2; i++)
-    if (memcmp(&set[i].problem, &key, sizeof key) == 0 && (!p->variant || !strcmp(set[i].plan.row->name, p->variant)))
+    if (memcmp(&set[i].problem, key, sizeof *key) == 0 && (!variant || !strcmp(set[i].plan.row->name, variant)))
       return &set[i].plan;
   return NULL;
 }
 
-static void cache_plan(const struct problem *p, const struct plan *plan) {
-  struct problem key = key_of(p);
-  struct known_plan *set = plans[plan_set(&key)];
+static void cache_plan(const struct problem *key, const struct plan *plan) {
+  struct known_plan *set = plans[plan_set(key)];
   set[1] = set[0];
-  set[0] = (struct known_plan){key, *plan};
+  set[0] = (struct known_plan){*key, *plan};
 }
 
 libgemm_status plan_for(struct problem *p, const struct device *device, plan_maker make, struct plan *made,
                         const struct plan **plan) {
+  const char *variant = p->variant;
   p->device = device->ordinal;
   p->multiprocessors = device->gpu.multiprocessors;
-  *plan = cached_plan(p);
+  if (variant) p->variant = pinned;
+  *plan = cached_plan(p, variant);
+  p->variant = variant;
   if (*plan) return LIBGEMM_OK;
   TRY(make(p, device, made));
+  if (variant) p->variant = pinned;
   cache_plan(p, made);
+  p->variant = variant;
   *plan = made;
   return LIBGEMM_OK;
 }

@@ -1,4 +1,6 @@
 /* tensor_map.c: tensor maps for TMA, from a call's matrices and a row's boxes. Launches nothing. */
+#include <string.h>
+
 #include "internal.h"
 
 static libgemm_status encode(const struct matrix *m, const struct driver *driver, struct tensor_map *map) {
@@ -37,7 +39,9 @@ libgemm_status encode_tensors(const struct row *row, const struct device *device
       {call->d_ptr, call->M + more * call->d_step, call->N, call->ldd, gpu, boxes[3], d_bytes},
   };
   struct tensor *tensors[TENSOR_COUNT] = {&call->a_desc, &call->b_desc, &call->c_desc, &call->d_desc};
+  bool c_is_d = !reads_c && boxes[2].rows && memcmp(&boxes[2], &boxes[3], sizeof boxes[2]) == 0;
   for (int i = 0; i < TENSOR_COUNT; i++)
-    if (boxes[i].rows) TRY(fill(&matrices[i], device->driver, tensors[i]));
+    if (boxes[i].rows && !(i == 2 && c_is_d)) TRY(fill(&matrices[i], device->driver, tensors[i]));
+  if (c_is_d) call->c_desc = call->d_desc;
   return LIBGEMM_OK;
 }

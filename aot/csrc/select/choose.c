@@ -32,20 +32,26 @@ static libgemm_status check_flag(const char *name, int32_t value, int32_t most) 
   return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %d: allowed is 0 to %d", name, value, most);
 }
 
-libgemm_status check_problem(const struct problem *p) {
+static libgemm_status check_sizes(const struct problem *p) {
   const struct {
     const char *name;
     int64_t value;
   } sizes[] = {{"m", p->m}, {"n", p->n}, {"k", p->k}};
-  TRY(check_types(p));
-  TRY(check_flag("trans_a", p->trans_a, 1));
-  TRY(check_flag("trans_b", p->trans_b, 1));
-  TRY(check_flag("activation", p->activation, activation_count - 1));
+  const uint64_t most = LIBGEMM_MAX_SIZE;
+  if ((uint64_t)p->m <= most && (uint64_t)p->n <= most && (uint64_t)p->k <= most) return LIBGEMM_OK;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     if (sizes[i].value < 0 || sizes[i].value > LIBGEMM_MAX_SIZE)
       return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: allowed is 0 to %d", sizes[i].name, (long long)sizes[i].value,
                   LIBGEMM_MAX_SIZE);
   return LIBGEMM_OK;
+}
+
+libgemm_status check_problem(const struct problem *p) {
+  TRY(check_types(p));
+  TRY(check_flag("trans_a", p->trans_a, 1));
+  TRY(check_flag("trans_b", p->trans_b, 1));
+  TRY(check_flag("activation", p->activation, activation_count - 1));
+  return check_sizes(p);
 }
 
 void bucket_of(const struct problem *p, const struct target *target, int *first, int *end) {

@@ -32,7 +32,7 @@ void canonicalise(struct operands *o) {
 }
 
 bool is_aligned(const struct operands *o) {
-  int64_t step = 16 / dtype_bytes(o->a_type); /* strides count in elements of the input type */
+  int64_t step = 16 / o->a_bytes; /* strides count in elements of the input type */
   bool k_strided = o->trans_a && !o->trans_b;
   if (o->ragged == LIBGEMM_RAGGED_N) return false;
   if (o->ragged == LIBGEMM_RAGGED_M && o->trans_a) return false;
@@ -57,32 +57,32 @@ static libgemm_status check_apart(const char *name, const void *operand, const v
               name, d, name);
 }
 
-static libgemm_status check_operand(const char *name, const void *pointer, int32_t type, const struct operands *o,
+static libgemm_status check_operand(const char *name, const void *pointer, int bytes, const struct operands *o,
                                     const struct device *device) {
-  TRY(check_alignment(name, (CUdeviceptr)pointer, (uint64_t)dtype_bytes(type)));
+  TRY(check_alignment(name, (CUdeviceptr)pointer, (uint64_t)bytes));
   if (pointer == o->d) return LIBGEMM_OK; /* whose owner runs the call */
   return check_pointer(name, (CUdeviceptr)pointer, device);
 }
 
 libgemm_status check_operands(const struct operands *o, const void *bias, const struct device *device) {
   if (o->reads_ab) {
-    TRY(check_operand("a", o->a, o->a_type, o, device));
-    TRY(check_operand("b", o->b, o->a_type, o, device));
+    TRY(check_operand("a", o->a, o->a_bytes, o, device));
+    TRY(check_operand("b", o->b, o->a_bytes, o, device));
     TRY(check_apart("a", o->a, o->d));
     TRY(check_apart("b", o->b, o->d));
   }
-  if (o->reads_c) TRY(check_operand("c", o->c, o->d_type, o, device));
-  TRY(check_operand("d", o->d, o->d_type, o, device));
-  return bias ? check_operand("bias", bias, o->d_type, o, device) : LIBGEMM_OK;
+  if (o->reads_c) TRY(check_operand("c", o->c, o->d_bytes, o, device));
+  TRY(check_operand("d", o->d, o->d_bytes, o, device));
+  return bias ? check_operand("bias", bias, o->d_bytes, o, device) : LIBGEMM_OK;
 }
 
-bool tma_reads_a(const struct operands *o) { return is_addressable(o->a, o->lda, dtype_bytes(o->a_type)); }
-bool tma_reads_b(const struct operands *o) { return is_addressable(o->b, o->ldb, dtype_bytes(o->a_type)); }
+bool tma_reads_a(const struct operands *o) { return is_addressable(o->a, o->lda, o->a_bytes); }
+bool tma_reads_b(const struct operands *o) { return is_addressable(o->b, o->ldb, o->a_bytes); }
 
 /* TMA writes whole pieces of 16 bytes, also where a row of D ends inside one: seen on an H200. What it
  * reads beyond the end of a row counts as 0. */
 bool tma_stores_d(const struct operands *o) {
-  int bytes = dtype_bytes(o->d_type);
+  int bytes = o->d_bytes;
   if (o->n * bytes % 16 || (o->reads_c && !is_addressable(o->c, o->ldc, bytes))) return false;
   return is_addressable(o->d, o->ldd, bytes);
 }
@@ -110,7 +110,7 @@ static bool engine_counts(const struct operands *o) {
   int64_t tiles = ceil_div(o->m, LEAST_TILE_M) * ceil_div(o->n, LEAST_TILE_N), together = cut_m ? 128 : o->groups;
   if (tiles > MOST_TILES / together) return false;
   /* The last step in K would read rows of the next group's B. */
-  return !cut_m || o->trans_b || o->groups == 1 || o->k * dtype_bytes(o->a_type) % 128 == 0;
+  return !cut_m || o->trans_b || o->groups == 1 || o->k * o->a_bytes % 128 == 0;
 }
 
 unsigned tma_guards(const struct operands *o) {
@@ -121,7 +121,7 @@ unsigned tma_guards(const struct operands *o) {
 }
 
 void place_operands(const struct operands *o, struct call *call) {
-  memset(call, 0, offsetof(struct call, a_desc));
+  clear(call, offsetof(struct call, a_desc));
   call->a_ptr = (CUdeviceptr)o->a;
   call->b_ptr = (CUdeviceptr)o->b;
   call->c_ptr = (CUdeviceptr)o->c;

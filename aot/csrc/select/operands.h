@@ -11,6 +11,7 @@ struct operands {
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d;
   int32_t a_type, d_type, trans_a, trans_b, ragged;
+  int a_bytes, d_bytes; /* of an element of A and B; of C, D and the bias */
   bool reads_ab, reads_c;
 };
 
@@ -21,8 +22,9 @@ struct operands {
     .groups = (count), .lda = (args)->lda, .ldb = (args)->ldb, .ldc = (args)->ldc, .ldd = (args)->ldd,              \
     .batch_stride_a = (args)->batch_stride_a, .batch_stride_b = (args)->batch_stride_b,                             \
     .batch_stride_c = (args)->batch_stride_c, .batch_stride_d = (args)->batch_stride_d, .a_type = (args)->a_type,   \
-    .d_type = (args)->d_type, .trans_a = (args)->trans_a, .trans_b = (args)->trans_b, .ragged = (how),              \
-    .reads_ab = reads_ab(args), .reads_c = reads_c(args),                                                           \
+    .d_type = (args)->d_type, .a_bytes = dtype_bytes((args)->a_type), .d_bytes = dtype_bytes((args)->d_type),       \
+    .trans_a = (args)->trans_a, .trans_b = (args)->trans_b, .ragged = (how), .reads_ab = reads_ab(args),            \
+    .reads_c = reads_c(args),                                                                                       \
   }
 
 /* INVALID_ARGUMENT unless `device`, which is entered, can use what is read and written, each starts on its own
@@ -54,7 +56,8 @@ void place_operands(const struct operands *operands, struct call *call);
 /* Whether TMA can address a matrix: its strides are multiples of 16 bytes below 2^40 (CUDA driver API,
  * cuTensorMapEncodeTiled). Extents may be odd. */
 static inline bool is_addressable(const void *pointer, int64_t ld, int bytes) {
-  return (uint64_t)pointer % 16 == 0 && ld < ((int64_t)1 << 40) / bytes && ld * bytes % 16 == 0;
+  const int64_t limit = (int64_t)1 << 40;
+  return (uint64_t)pointer % 16 == 0 && ld < limit && ld * bytes < limit && ld * bytes % 16 == 0;
 }
 
 #endif

@@ -53,16 +53,19 @@ struct problem {
   double copy_us;           /* and takes about that long */
 };
 
-/* What the argument structs of all operations state alike. */
-#define PROBLEM_OF(args, operation)                                                                        \
-  (struct problem) {                                                                                       \
-    .op = (operation), .a_type = (args)->a_type, .d_type = (args)->d_type, .precision = (args)->precision, \
-    .trans_a = (args)->trans_a, .trans_b = (args)->trans_b, .activation = (args)->activation,              \
-    .variant = (args)->variant,                                                                            \
-  }
+/* Begin a problem with what the argument structs of all operations state alike; the rest is 0. */
+#define STATE_PROBLEM(problem, operation, args)                                           \
+  do {                                                                                    \
+    clear((problem), sizeof *(problem));                                                  \
+    (problem)->op = (operation);                                                          \
+    (problem)->a_type = (args)->a_type, (problem)->d_type = (args)->d_type;               \
+    (problem)->precision = (args)->precision, (problem)->activation = (args)->activation; \
+    (problem)->trans_a = (args)->trans_a, (problem)->trans_b = (args)->trans_b;           \
+    (problem)->variant = (args)->variant;                                                 \
+  } while (0)
 
-/* And those that describe matrices: their sizes, and how A and B are strided. */
-#define MATRICES_OF(args, problem)                                                                  \
+/* And what those state that describe matrices: their sizes, and how A and B are strided. */
+#define STATE_MATRICES(problem, args)                                                               \
   do {                                                                                              \
     (problem)->m = (problem)->rows = (args)->m, (problem)->n = (args)->n, (problem)->k = (args)->k; \
     (problem)->a_stride = stride_class((args)->lda, dtype_bytes((args)->a_type));                   \

@@ -1,0 +1,49 @@
+"""What the generators of drawn shapes share: how many tokens, and which shapes are left out. Draws no shape."""
+
+import functools
+import json
+import math
+import random
+
+from bench.suites import SUITES
+from bench.suites.packed import SUITE  # the benchmark's grouped cases
+
+MEASURED = SUITES.parents[1] / "build" / "tune" / "measured"
+MOST_TOKENS = 16384
+LEAST_TRAINED = 128  # tokens of a gradient: nobody trains on fewer
+
+
+def tokens(draw: random.Random, least: int = 1) -> int:
+    """Log-uniform: half of them a power of two or one and a half, as batches are cut, half any number, often odd."""
+    if draw.random() < 0.5:
+        return draw.choice([size for i in range(15) for size in (2**i, 3 * 2**i // 2) if least <= size <= MOST_TOKENS])
+    return round(math.exp(draw.uniform(math.log(least), math.log(MOST_TOKENS))))
+
+
+def measured() -> list[dict]:
+    """What tuning recorded, a dict for each shape."""
+    lines = [line for path in sorted(MEASURED.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    return [row for row in map(json.loads, lines) if "m" in row]  # a file's first line is about the machine
+
+
+def dense_key(row: dict) -> tuple:
+    return row["m"], row["n"], row["k"], row["layout"].upper()
+
+
+def grouped_key(row: dict) -> tuple:
+    """Whatever the routing: a product of the same sizes is left out even if its rows fall on other groups."""
+    return row["ragged"], row["groups"], *dense_key(row)
+
+
+@functools.cache
+def known_dense() -> frozenset:
+    """Shapes that tuning measured or that the benchmark lists."""
+    rows = [row for row in measured() if "groups" not in row]
+    listed = json.loads((SUITES / "dense.json").read_text())["shapes"]
+    return frozenset(map(dense_key, [*listed, *rows]))
+
+
+@functools.cache
+def known_grouped() -> frozenset:
+    rows = [row for row in measured() if "groups" in row]
+    return frozenset(map(grouped_key, [*SUITE.values(), *rows]))

@@ -8,7 +8,7 @@
 #include "launch/driver.h"
 
 /* Write this thread's error sentence and return `status`. */
-libgemm_status fail(libgemm_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+libgemm_status fail(libgemm_status status, const char *format, ...) __attribute__((cold, format(printf, 2, 3)));
 
 /* Return early from a function with the status of a call that failed. */
 #define TRY(call)                                    \

@@ -113,6 +113,6 @@ struct driver {
 libgemm_status driver_open(const struct driver **out);
 
 /* Turn a failed driver call into a status and this thread's error sentence. */
-libgemm_status driver_failed(const char *function, CUresult result);
+libgemm_status driver_failed(const char *function, CUresult result) __attribute__((cold));
 
 #endif

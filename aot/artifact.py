@@ -18,7 +18,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Box:
-    """What one copy of the copy engine moves through a descriptor, as the compiled kernel wants it encoded."""
+    """What one TMA copy moves through a descriptor, as the compiled kernel wants it encoded."""
 
     name: str  # the argument: a_desc, b_desc, c_desc or d_desc
     rows: int

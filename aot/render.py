@@ -126,7 +126,8 @@ def fit_tables(variants: list[Variant]) -> list[dict]:
 
 def type_table() -> list[list[list[int]]]:
     """type_index[a][d][precision] by the C enums' values; -1 where there is no such combination."""
-    table = [[[-1] * 4 for _ in range(4)] for _ in range(4)]
+    types = 1 + max(d.c_enum for d in DTYPES.values())
+    table = [[[-1] * (1 + max(PRECISIONS.values())) for _ in range(types)] for _ in range(types)]
     for index, (a, d, precision) in enumerate(TYPES):
         table[DTYPES[a].c_enum][DTYPES[d].c_enum][PRECISIONS[precision]] = index
     return table
@@ -163,8 +164,6 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         chunks=packed.chunks,
         stripe_bytes=STRIPE,
         types=type_table(),
-        dtypes=DTYPES.values(),
-        activation_count=len(ACTIVATIONS),
         precisions=PRECISIONS,
         type_count=len(TYPES),
         machine=[float(number) for number in astuple(MACHINE)],
@@ -172,6 +171,10 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         clusters=CLUSTERS,
         fits=fit_tables([variant for variant, _ in rows]),
         build_id=manifest["build_id"],
+    )  # fmt: skip
+    files["types.h"] = env.get_template("types.h.j2").render(
+        dtypes=DTYPES.values(), dtype_limit=1 + max(d.c_enum for d in DTYPES.values()),
+        precision_limit=1 + max(PRECISIONS.values()), activation_count=len(ACTIVATIONS),
     )  # fmt: skip
     files["blobs.c"] = env.get_template("blobs.c.j2").render(files=names, manifest_bytes=len(blobs["manifest"]) - 1)
     return files

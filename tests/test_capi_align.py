@@ -1,4 +1,4 @@
-"""Operands that the copy engine cannot read: copied to the workspace first, then a descriptor row, on the stand-in."""
+"""Operands that the TMA cannot read: copied to the workspace first, then a descriptor row, on the stand-in."""
 
 import struct
 

@@ -52,7 +52,7 @@ def row_for(ragged: int, layout: str):
     return next(v for v in found if "nt"[v.trans_a] + "nt"[v.trans_b] == layout)
 
 
-# What is cut must not be what is contiguous: the copy engine begins only at multiples of 16 bytes within a stored row.
+# What is cut must not be what is contiguous: TMA begins only at multiples of 16 bytes within a stored row.
 CUTS = [(ROWS, "nn"), (ROWS, "nt"), (INNER, "tn"), *((NOTHING, layout) for layout in LAYOUTS)]
 ALIGNED = "16-byte aligned"
 STEPS = "whole rows apart"

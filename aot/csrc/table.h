@@ -6,8 +6,9 @@
 #include <stdbool.h>
 
 #include "launch/driver.h"
+#include "types.h"
 
-enum { LAYOUT_COUNT = 4, DTYPE_LIMIT = 4, PRECISION_LIMIT = 4 }; /* the latter two above all values of the C enums */
+enum { LAYOUT_COUNT = 4 };
 struct row;
 struct device;
 struct call;
@@ -109,21 +110,8 @@ struct buildable {
 extern const struct buildable buildables[];
 extern const int32_t buildable_count;
 extern const struct chunk chunks[];
-/* The element types, by their values in libgemm_dtype: kernels/table/dtypes.py. */
-struct dtype {
-  const char *name; /* NULL: no such type */
-  uint8_t bytes;
-};
-extern const struct dtype dtypes[DTYPE_LIMIT];
 extern const char *const precision_names[PRECISION_LIMIT];
-extern const int32_t activation_count; /* values of libgemm_activation: 0 to this less 1 */
 extern const int8_t type_index[DTYPE_LIMIT][DTYPE_LIMIT][PRECISION_LIMIT]; /* [a][d][precision]; -1: none such */
-
-static inline bool is_dtype(int32_t type) { return type > 0 && type < DTYPE_LIMIT && dtypes[type].name; }
-
-/* Bytes of an element; 1 for what is no type, which is refused later. */
-static inline int dtype_bytes(int32_t type) { return is_dtype(type) ? dtypes[type].bytes : 1; }
-
 extern const int8_t type_count;
 extern const unsigned char cubin_blob[];
 extern const char build_id[];

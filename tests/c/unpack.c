@@ -1,10 +1,11 @@
 // Feeds the LZ4 decoder what a file holds, whole, cut and damaged, in blocks of exact size that ASan guards.
 // Input: records of packed size, plain size (32 bits each), packed bytes, plain bytes. Prints counts; 1 when wrong.
+#include "launch/unpack.h"
+
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "internal.h"
 
 static uint32_t state = 12345;
 

@@ -4,6 +4,7 @@
 
 #include "error.h"
 #include "launch/device.h"
+#include "launch/unpack.h"
 #include "table.h"
 
 #define WARP_SIZE 32
@@ -42,9 +43,6 @@ struct call {
   CUdeviceptr scratch; /* Triton's trailing scratch pointers: in the workspace, null for rows without scratch_bytes */
   struct tensor a_desc, b_desc, c_desc, d_desc; /* last: written by encode_tensors alone, for rows that take them */
 };
-
-/* Unpack one LZ4 block. Returns false, having stayed inside both buffers, when `in` is not exactly `out_bytes`. */
-bool unpack(const unsigned char *in, size_t in_bytes, unsigned char *out, size_t out_bytes);
 
 /* Copy a row's cubin out of the library. */
 libgemm_status read_cubin(const struct row *row, void *out);

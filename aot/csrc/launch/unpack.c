@@ -1,8 +1,8 @@
 /* unpack.c: one function, an LZ4 block decoder (lz4_Block_format.md). No frame, no checksum: build.link made the data.
  */
-#include <string.h>
+#include "launch/unpack.h"
 
-#include "internal.h"
+#include <string.h>
 
 enum { MIN_MATCH = 4 };
 

@@ -6,8 +6,6 @@
 #include "internal.h"
 
 const char *const op_names[OP_COUNT] = {"gemm", "grouped_gemm", "grouped_mm", "align"};
-static const char *type_name(int32_t type) { return is_dtype(type) ? dtypes[type].name : "?"; }
-
 static libgemm_status check_types(const struct problem *p) {
   if (!is_dtype(p->a_type))
     return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",
@@ -15,7 +13,7 @@ static libgemm_status check_types(const struct problem *p) {
   if (p->d_type != p->a_type && p->d_type != LIBGEMM_F32)
     return fail(LIBGEMM_INVALID_ARGUMENT,
                 "d_type = %d (%s) with a_type %s: allowed are a_type's own and LIBGEMM_F32 (3)", p->d_type,
-                type_name(p->d_type), type_name(p->a_type));
+                dtype_name(p->d_type), dtype_name(p->a_type));
   if (p->a_type == LIBGEMM_F32 && (p->precision < LIBGEMM_TF32 || p->precision > LIBGEMM_IEEE))
     return fail(LIBGEMM_INVALID_ARGUMENT,
                 "precision = %d with float32 operands: say LIBGEMM_TF32 (1), LIBGEMM_TF32X3 (2) or LIBGEMM_IEEE (3); "
@@ -23,7 +21,7 @@ static libgemm_status check_types(const struct problem *p) {
                 p->precision);
   if (p->a_type != LIBGEMM_F32 && p->precision != LIBGEMM_EXACT)
     return fail(LIBGEMM_INVALID_ARGUMENT, "precision = %d with %s operands: allowed is LIBGEMM_EXACT (0)", p->precision,
-                type_name(p->a_type));
+                dtype_name(p->a_type));
   return LIBGEMM_OK;
 }
 
@@ -50,7 +48,7 @@ libgemm_status check_problem(const struct problem *p) {
   TRY(check_types(p));
   TRY(check_flag("trans_a", p->trans_a, 1));
   TRY(check_flag("trans_b", p->trans_b, 1));
-  TRY(check_flag("activation", p->activation, activation_count - 1));
+  TRY(check_flag("activation", p->activation, ACTIVATION_COUNT - 1));
   return check_sizes(p);
 }
 
@@ -155,7 +153,7 @@ static libgemm_status pinned(struct problem *p, const struct target *target, con
   }
   return fail(LIBGEMM_UNSUPPORTED,
               "variant = %s: no such variant computes %s %s -> %s (%s) trans_a %d trans_b %d on sm_%d", p->variant,
-              op_names[p->op], type_name(p->a_type), type_name(p->d_type), precision_names[p->precision], p->trans_a,
+              op_names[p->op], dtype_name(p->a_type), dtype_name(p->d_type), precision_names[p->precision], p->trans_a,
               p->trans_b, target->target);
 }
 
@@ -229,7 +227,7 @@ libgemm_status choose(struct problem *p, const struct gpu *gpu, const struct row
   if (*out && !is_batch(p)) aligned_first(p, target, us, out);
   if (*out) return LIBGEMM_OK;
   return fail(LIBGEMM_UNSUPPORTED, "no variant computes %s %s -> %s (%s) trans_a %d trans_b %d on sm_%d",
-              op_names[p->op], type_name(p->a_type), type_name(p->d_type), precision_names[p->precision], p->trans_a,
+              op_names[p->op], dtype_name(p->a_type), dtype_name(p->d_type), precision_names[p->precision], p->trans_a,
               p->trans_b, target->target);
 }
 

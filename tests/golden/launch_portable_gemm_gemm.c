@@ -2,7 +2,7 @@
  * The sizes asserted are those of the cubins' own parameter tables. */
 #include "internal.h"
 
-libgemm_status launch_portable_gemm_gemm(const struct row *row, const struct device *device, struct call *call, int64_t grid_x,
+HOT libgemm_status launch_portable_gemm_gemm(const struct row *row, const struct device *device, struct call *call, int64_t grid_x,
                               libgemm_stream stream);
 
 _Static_assert(sizeof(((struct call *)0)->a_ptr) == 8, "portable.gemm.gemm: a_ptr has 8 bytes in the cubin");
@@ -28,7 +28,7 @@ _Static_assert(sizeof(((struct call *)0)->activation) == 4, "portable.gemm.gemm:
 _Static_assert(sizeof(((struct call *)0)->scratch) == 8, "portable.gemm.gemm: scratch has 8 bytes in the cubin");
 _Static_assert(sizeof(((struct call *)0)->scratch) == 8, "portable.gemm.gemm: scratch has 8 bytes in the cubin");
 
-libgemm_status launch_portable_gemm_gemm(const struct row *row, const struct device *device, struct call *call, int64_t grid_x,
+HOT libgemm_status launch_portable_gemm_gemm(const struct row *row, const struct device *device, struct call *call, int64_t grid_x,
                               libgemm_stream stream) {
   void *parameters[] = {
       &call->a_ptr,

@@ -4,7 +4,7 @@
 
 #include "internal.h"
 
-libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t bytes, const char *type) {
+HOT libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t bytes, const char *type) {
   uint64_t size;
   if (!args) return fail(LIBGEMM_INVALID_ARGUMENT, "args is NULL: a %s is needed", type);
   memcpy(&size, args, sizeof size);
@@ -25,13 +25,13 @@ libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t 
   return LIBGEMM_OK;
 }
 
-libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char *what) {
+HOT libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char *what) {
   if (ld >= length) return LIBGEMM_OK;
   return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: at least %s = %lld is needed", name, (long long)ld, what,
               (long long)length);
 }
 
-libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64_t bytes) {
+HOT libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64_t bytes) {
   if ((pointer & (bytes - 1)) == 0) return LIBGEMM_OK;
   return fail(LIBGEMM_INVALID_ARGUMENT, "%s = 0x%llx: a multiple of %llu, the size of its elements, is needed", name,
               (unsigned long long)pointer, (unsigned long long)bytes);
@@ -39,7 +39,7 @@ libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64_t b
 
 __extension__ typedef __int128 wide; /* strides and counts are the caller's: 64 bits may not hold their product */
 
-libgemm_status check_output(const struct output *o) {
+HOT libgemm_status check_output(const struct output *o) {
   bool unequal = o->ldc != o->ldd || (o->count > 1 && o->batch_stride_c != o->batch_stride_d);
   if (o->reads_c && o->c == o->d && unequal)
     return fail(LIBGEMM_INVALID_ARGUMENT, "c == d with ldc = %lld, ldd = %lld: C and D in one place need equal strides",

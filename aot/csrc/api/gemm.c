@@ -12,11 +12,11 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size) {
 }
 
 /* Whether A and B are read, and C. */
-static bool reads_ab(const libgemm_gemm_args *a) { return a->k > 0 && a->alpha != 0.0f; }
-static bool reads_c(const libgemm_gemm_args *a) { return a->beta != 0.0f; }
-static bool is_empty(const libgemm_gemm_args *a) { return a->m == 0 || a->n == 0 || a->batch == 0; }
+HOT static bool reads_ab(const libgemm_gemm_args *a) { return a->k > 0 && a->alpha != 0.0f; }
+HOT static bool reads_c(const libgemm_gemm_args *a) { return a->beta != 0.0f; }
+HOT static bool is_empty(const libgemm_gemm_args *a) { return a->m == 0 || a->n == 0 || a->batch == 0; }
 
-static libgemm_status check_lds(const libgemm_gemm_args *a) {
+HOT static libgemm_status check_lds(const libgemm_gemm_args *a) {
   if (reads_ab(a)) {
     TRY(a->trans_a ? check_ld("lda", a->lda, a->m, "m") : check_ld("lda", a->lda, a->k, "k"));
     TRY(a->trans_b ? check_ld("ldb", a->ldb, a->k, "k") : check_ld("ldb", a->ldb, a->n, "n"));
@@ -35,7 +35,7 @@ static libgemm_status check_lds(const libgemm_gemm_args *a) {
                                        .reads_c = reads_c(a)});
 }
 
-static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_args *a, struct problem *p) {
+HOT static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_args *a, struct problem *p) {
   TRY(read_args(args, offsetof(libgemm_gemm_args, batch_invariant), a, sizeof *a, "libgemm_gemm_args"));
   STATE_PROBLEM(p, OP_GEMM, a);
   STATE_MATRICES(p, a);
@@ -48,14 +48,14 @@ static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_arg
   return is_empty(a) ? LIBGEMM_OK : check_lds(a);
 }
 
-static struct operands operands_of(const libgemm_gemm_args *a) {
+HOT static struct operands operands_of(const libgemm_gemm_args *a) {
   struct operands operands = OPERANDS_OF(a, a->batch, LIBGEMM_RAGGED_NONE);
   canonicalise(&operands);
   return operands;
 }
 
 /* What the operands' memory is like, and what the caller wants of the bits. */
-static void set_memory(const libgemm_gemm_args *a, const struct operands *o, struct problem *p) {
+HOT static void set_memory(const libgemm_gemm_args *a, const struct operands *o, struct problem *p) {
   p->wants = a->batch_invariant ? WANT_BATCH_INVARIANT : 0;
   p->met = is_aligned(o) ? GUARD_ALIGN16 : 0;
   p->memory = 0;
@@ -69,8 +69,8 @@ static void set_memory(const libgemm_gemm_args *a, const struct operands *o, str
   p->memory = READS_AB | (reads_a ? 0 : MISALIGNED_A) | (reads_b ? 0 : MISALIGNED_B) | (cd ? TMA_CD : 0);
 }
 
-static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct operands *o,
-                                     const struct device *device) {
+HOT static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct operands *o,
+                                         const struct device *device) {
   TRY(check_operands(o, a->bias, device));
   if (a->workspace && a->workspace_bytes) {
     TRY(check_pointer("workspace", (CUdeviceptr)a->workspace, device));
@@ -80,7 +80,7 @@ static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct op
   return LIBGEMM_OK;
 }
 
-static void fill_call(const libgemm_gemm_args *a, const struct operands *o, struct call *call) {
+HOT static void fill_call(const libgemm_gemm_args *a, const struct operands *o, struct call *call) {
   place_operands(o, call);
   call->bias_ptr = (CUdeviceptr)a->bias;
   call->batch_stride_bias = a->bias ? a->batch_stride_bias : 0;
@@ -107,8 +107,8 @@ static libgemm_status make_plan(const struct problem *key, const struct device *
   return LIBGEMM_OK;
 }
 
-static libgemm_status run(const libgemm_gemm_args *a, const struct operands *o, struct problem *p,
-                          const struct device *device) {
+HOT static libgemm_status run(const libgemm_gemm_args *a, const struct operands *o, struct problem *p,
+                              const struct device *device) {
   struct plan made;
   const struct plan *plan;
   struct call call;
@@ -129,7 +129,7 @@ static libgemm_status run(const libgemm_gemm_args *a, const struct operands *o, 
   return plan->row->launch(plan->row, device, &call, plan->blocks, a->stream);
 }
 
-libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
+HOT libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
   libgemm_gemm_args a;
   struct problem problem;
   const struct device *device;

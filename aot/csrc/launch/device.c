@@ -5,7 +5,6 @@
 #include "internal.h"
 
 static struct device devices[MAX_DEVICES];
-static _Atomic(CUcontext) primaries[MAX_DEVICES]; /* that we retain */
 static atomic_bool known[MAX_DEVICES];
 static pthread_mutex_t learning = PTHREAD_MUTEX_INITIALIZER;
 
@@ -44,7 +43,7 @@ static libgemm_status learn(int ordinal, const struct driver *driver, struct dev
   return LIBGEMM_OK;
 }
 
-libgemm_status device_get(int ordinal, const struct device **out) {
+HOT libgemm_status device_get(int ordinal, const struct device **out) {
   const struct driver *driver;
   TRY(driver_open(&driver));
   if (ordinal < 0 || ordinal >= driver->device_count || ordinal >= MAX_DEVICES)
@@ -66,7 +65,7 @@ libgemm_status device_get(int ordinal, const struct device **out) {
   return status;
 }
 
-libgemm_status device_of(const char *name, CUdeviceptr pointer, int *ordinal) {
+HOT libgemm_status device_of(const char *name, CUdeviceptr pointer, int *ordinal) {
   const struct driver *driver;
   TRY(driver_open(&driver));
   if (!pointer) return fail(LIBGEMM_INVALID_ARGUMENT, "%s is NULL: a pointer to device memory is needed", name);
@@ -94,7 +93,7 @@ libgemm_status device_for(const char *name, CUdeviceptr pointer, const struct de
   return device_get(ordinal, out);
 }
 
-libgemm_status check_pointer(const char *name, CUdeviceptr pointer, const struct device *device) {
+HOT libgemm_status check_pointer(const char *name, CUdeviceptr pointer, const struct device *device) {
   const struct driver *driver = device->driver;
   int owner = -1, type = 0, managed = 0;
   if (!pointer) return fail(LIBGEMM_INVALID_ARGUMENT, "%s is NULL: a pointer to device memory is needed", name);
@@ -129,13 +128,13 @@ libgemm_status check_pointer(const char *name, CUdeviceptr pointer, const struct
 static libgemm_status retain_primary(const struct device *device) {
   CUcontext context;
   TRY_CUDA("cuDevicePrimaryCtxRetain", device->driver->primary_ctx_retain(&context, device->ordinal));
-  atomic_store(&primaries[device->ordinal], context);
+  atomic_store(&devices[device->ordinal].primary, context);
   return LIBGEMM_OK;
 }
 
-libgemm_status enter_device(const struct device *device, bool *entered) {
+HOT libgemm_status enter_device(const struct device *device, bool *entered) {
   const struct driver *driver = device->driver;
-  _Atomic(CUcontext) *primary = &primaries[device->ordinal];
+  _Atomic(CUcontext) *primary = &devices[device->ordinal].primary;
   CUdevice current;
   CUcontext context = NULL;
   *entered = false;
@@ -158,7 +157,7 @@ libgemm_status enter_device(const struct device *device, bool *entered) {
   return LIBGEMM_OK;
 }
 
-void leave_device(const struct device *device, bool entered) {
+HOT void leave_device(const struct device *device, bool entered) {
   CUcontext popped;
   if (entered) device->driver->ctx_pop_current(&popped); /* cannot be mended by the caller; the launch stands */
 }

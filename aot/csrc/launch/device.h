@@ -2,6 +2,7 @@
 #ifndef LIBGEMM_LAUNCH_DEVICE_H
 #define LIBGEMM_LAUNCH_DEVICE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "error.h"
@@ -22,6 +23,7 @@ struct device {
   int shared_per_multiprocessor;
   bool pageable; /* the GPU can read any host memory */
   const struct driver *driver;
+  _Atomic(CUcontext) primary; /* that we retain, NULL before; beside what else a launch reads of the device */
 };
 
 /* Set the target that serves gpu->capability; UNSUPPORTED_DEVICE, of `what`, where there is none. */

@@ -79,7 +79,7 @@ static libgemm_status open_locked(void) {
   return LIBGEMM_OK;
 }
 
-libgemm_status driver_open(const struct driver **out) {
+HOT libgemm_status driver_open(const struct driver **out) {
   *out = &driver;
   if (atomic_load_explicit(&opened, memory_order_acquire)) return LIBGEMM_OK;
   pthread_mutex_lock(&opening);

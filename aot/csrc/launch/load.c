@@ -88,7 +88,7 @@ static libgemm_status prepare(const struct row *row, const struct device *device
   return LIBGEMM_OK;
 }
 
-libgemm_status load_row(const struct row *row, const struct device *device) {
+HOT libgemm_status load_row(const struct row *row, const struct device *device) {
   uint64_t bit = (uint64_t)1 << device->ordinal;
   struct row_state *state = &row_states[row - rows];
   if (atomic_load_explicit(&state->prepared, memory_order_acquire) & bit) return LIBGEMM_OK;
@@ -98,8 +98,8 @@ libgemm_status load_row(const struct row *row, const struct device *device) {
   return status;
 }
 
-libgemm_status launch_row(const struct row *row, const struct device *device, const struct call *call,
-                          void **parameters, int64_t grid_x, libgemm_stream stream) {
+HOT libgemm_status launch_row(const struct row *row, const struct device *device, const struct call *call,
+                              void **parameters, int64_t grid_x, libgemm_stream stream) {
   if (grid_x == 0) return LIBGEMM_OK;
   if (grid_x > INT32_MAX / row->ctas)
     return fail(LIBGEMM_UNSUPPORTED, "the problem has %lld tiles of %dx%d; one launch takes %d", (long long)grid_x,

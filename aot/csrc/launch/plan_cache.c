@@ -30,21 +30,21 @@ _Static_assert(sizeof(struct matrix) == 5 * sizeof(int64_t) + sizeof(struct box)
                "struct matrix has padding");
 
 /* A multiplicative hash of these numbers; its upper bits are the good ones. */
-static inline uint64_t hash_of(const uint64_t *numbers, size_t count) {
+HOT static inline uint64_t hash_of(const uint64_t *numbers, size_t count) {
   uint64_t hash = 0;
   for (size_t i = 0; i < count; i++) hash = (hash ^ numbers[i]) * 0x9E3779B97F4A7C15u;
   return hash >> 40;
 }
 
 /* By what tells calls of a program apart; the whole key is compared afterwards. */
-static inline unsigned plan_set(const struct problem *p) {
+HOT static inline unsigned plan_set(const struct problem *p) {
   const uint64_t numbers[] = {(uint64_t)p->m, (uint64_t)p->n, (uint64_t)p->k, (uint64_t)p->count ^ p->workspace_bytes,
                               (uint64_t)p->met << 32 | (uint64_t)(p->a_type << 8 | p->trans_a << 4 | p->trans_b << 5) |
                                   (uint64_t)p->activation};
   return (unsigned)hash_of(numbers, sizeof numbers / sizeof *numbers) % PLAN_SETS;
 }
 
-static inline unsigned map_set(const struct matrix *m) {
+HOT static inline unsigned map_set(const struct matrix *m) {
   const uint64_t numbers[] = {(uint64_t)m->address, (uint64_t)m->rows ^ (uint64_t)m->cols << 32,
                               (uint64_t)m->ld ^ (uint64_t)m->box.rows << 48 ^ (uint64_t)m->box.cols << 32};
   return (unsigned)hash_of(numbers, sizeof numbers / sizeof *numbers) % MAP_SETS;
@@ -53,7 +53,7 @@ static inline unsigned map_set(const struct matrix *m) {
 /* Of a pinned variant the key has its presence alone: its letters may stand anywhere and change there. */
 static const char *const pinned = "";
 
-static const struct plan *cached_plan(const struct problem *key, const char *variant) {
+HOT static const struct plan *cached_plan(const struct problem *key, const char *variant) {
   const struct known_plan *set = plans[plan_set(key)];
   for (int i = 0; i < 2; i++)
     if (memcmp(&set[i].problem, key, sizeof *key) == 0 && (!variant || !strcmp(set[i].plan.row->name, variant)))
@@ -67,8 +67,8 @@ static void cache_plan(const struct problem *key, const struct plan *plan) {
   set[0] = (struct known_plan){*key, *plan};
 }
 
-libgemm_status plan_for(struct problem *p, const struct device *device, plan_maker make, struct plan *made,
-                        const struct plan **plan) {
+HOT libgemm_status plan_for(struct problem *p, const struct device *device, plan_maker make, struct plan *made,
+                            const struct plan **plan) {
   const char *variant = p->variant;
   p->device = device->ordinal;
   p->multiprocessors = device->gpu.multiprocessors;
@@ -84,7 +84,7 @@ libgemm_status plan_for(struct problem *p, const struct device *device, plan_mak
   return LIBGEMM_OK;
 }
 
-const struct tensor_map *cached_map(const struct matrix *matrix) {
+HOT const struct tensor_map *cached_map(const struct matrix *matrix) {
   const struct known_map *set = maps[map_set(matrix)];
   for (int i = 0; i < 2; i++)
     if (memcmp(&set[i].matrix, matrix, sizeof *matrix) == 0) return &set[i].map;

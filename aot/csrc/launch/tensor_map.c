@@ -14,7 +14,7 @@ static libgemm_status encode(const struct matrix *m, const struct driver *driver
   return LIBGEMM_OK;
 }
 
-static libgemm_status fill(const struct matrix *m, const struct driver *driver, struct tensor *tensor) {
+HOT static libgemm_status fill(const struct matrix *m, const struct driver *driver, struct tensor *tensor) {
   tensor->shape[0] = tensor->shape[1] = 0;
   tensor->strides[0] = tensor->strides[1] = 0;
   const struct tensor_map *known = cached_map(m);
@@ -23,7 +23,7 @@ static libgemm_status fill(const struct matrix *m, const struct driver *driver, 
   return LIBGEMM_OK;
 }
 
-libgemm_status encode_tensors(const struct row *row, const struct device *device, struct call *call) {
+HOT libgemm_status encode_tensors(const struct row *row, const struct device *device, struct call *call) {
   uint16_t a_bytes = (uint16_t)dtype_bytes(row->a_type), d_bytes = (uint16_t)dtype_bytes(row->d_type);
   bool reads_c = call->beta != 0.0f;
   const struct box *boxes = row->boxes;

@@ -6,7 +6,7 @@
 #include "internal.h"
 
 const char *const op_names[OP_COUNT] = {"gemm", "grouped_gemm", "grouped_mm", "align"};
-static libgemm_status check_types(const struct problem *p) {
+HOT static libgemm_status check_types(const struct problem *p) {
   if (!is_dtype(p->a_type))
     return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",
                 p->a_type);
@@ -25,12 +25,12 @@ static libgemm_status check_types(const struct problem *p) {
   return LIBGEMM_OK;
 }
 
-static libgemm_status check_flag(const char *name, int32_t value, int32_t most) {
+HOT static libgemm_status check_flag(const char *name, int32_t value, int32_t most) {
   if (value >= 0 && value <= most) return LIBGEMM_OK;
   return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %d: allowed is 0 to %d", name, value, most);
 }
 
-static libgemm_status check_sizes(const struct problem *p) {
+HOT static libgemm_status check_sizes(const struct problem *p) {
   const struct {
     const char *name;
     int64_t value;
@@ -44,7 +44,7 @@ static libgemm_status check_sizes(const struct problem *p) {
   return LIBGEMM_OK;
 }
 
-libgemm_status check_problem(const struct problem *p) {
+HOT libgemm_status check_problem(const struct problem *p) {
   TRY(check_types(p));
   TRY(check_flag("trans_a", p->trans_a, 1));
   TRY(check_flag("trans_b", p->trans_b, 1));

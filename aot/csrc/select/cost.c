@@ -126,7 +126,7 @@ float fitted_us(const struct row *row, const struct problem *p, const struct est
 }
 
 /* 3 for rows that begin on 128 bytes, 2 on 64, 1 on 32, else 0. */
-int32_t stride_class(int64_t ld, int bytes) {
+HOT int32_t stride_class(int64_t ld, int bytes) {
   uint64_t low = (uint64_t)ld * (uint64_t)bytes % 128; /* of any ld: nobody has checked it yet */
   return low == 0 ? 3 : low % 64 == 0 ? 2 : low % 32 == 0;
 }

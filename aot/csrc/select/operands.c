@@ -9,7 +9,7 @@ static bool owns_b(int32_t ragged) { return ragged == LIBGEMM_RAGGED_M || ragged
 bool owns_d(int32_t ragged) { return ragged == LIBGEMM_RAGGED_K || ragged == LIBGEMM_RAGGED_NONE; }
 
 /* Strides by which nothing is read become 0: what stands there then neither matters nor keeps rows from running. */
-static void drop_unused_strides(struct operands *o) {
+HOT static void drop_unused_strides(struct operands *o) {
   bool many = o->groups > 1;
   if (!many || !owns_a(o->ragged) || !o->reads_ab) o->batch_stride_a = 0;
   if (!many || !owns_b(o->ragged) || !o->reads_ab) o->batch_stride_b = 0;
@@ -19,19 +19,19 @@ static void drop_unused_strides(struct operands *o) {
 
 /* Matrices of one stored row stand as far apart as the rows of one matrix would: then that is what they are. Where
  * groups share one, or it is not read, its stride is 0 by now. */
-static void join_single_rows(struct operands *o) {
+HOT static void join_single_rows(struct operands *o) {
   if ((o->trans_a ? o->k : o->m) == 1 && o->batch_stride_a > o->lda) o->lda = o->batch_stride_a;
   if ((o->trans_b ? o->n : o->k) == 1 && o->batch_stride_b > o->ldb) o->ldb = o->batch_stride_b;
   if (o->m == 1 && o->batch_stride_d > o->ldd) o->ldd = o->batch_stride_d;
   if (o->m == 1 && o->batch_stride_c > o->ldc) o->ldc = o->batch_stride_c;
 }
 
-void canonicalise(struct operands *o) {
+HOT void canonicalise(struct operands *o) {
   drop_unused_strides(o);
   join_single_rows(o);
 }
 
-bool is_aligned(const struct operands *o) {
+HOT bool is_aligned(const struct operands *o) {
   int64_t step = 16 / o->a_bytes; /* strides count in elements of the input type */
   bool k_strided = o->trans_a && !o->trans_b;
   if (o->ragged == LIBGEMM_RAGGED_N) return false;
@@ -51,20 +51,20 @@ bool is_aligned(const struct operands *o) {
 }
 
 /* D may be C, not an operand that others of its elements are still made of. */
-static libgemm_status check_apart(const char *name, const void *operand, const void *d) {
+HOT static libgemm_status check_apart(const char *name, const void *operand, const void *d) {
   if (operand != d) return LIBGEMM_OK;
   return fail(LIBGEMM_INVALID_ARGUMENT, "%s == d = %p: D is written while %s is read; only C may be the same matrix",
               name, d, name);
 }
 
-static libgemm_status check_operand(const char *name, const void *pointer, int bytes, const struct operands *o,
-                                    const struct device *device) {
+HOT static libgemm_status check_operand(const char *name, const void *pointer, int bytes, const struct operands *o,
+                                        const struct device *device) {
   TRY(check_alignment(name, (CUdeviceptr)pointer, (uint64_t)bytes));
   if (pointer == o->d) return LIBGEMM_OK; /* whose owner runs the call */
   return check_pointer(name, (CUdeviceptr)pointer, device);
 }
 
-libgemm_status check_operands(const struct operands *o, const void *bias, const struct device *device) {
+HOT libgemm_status check_operands(const struct operands *o, const void *bias, const struct device *device) {
   if (o->reads_ab) {
     TRY(check_operand("a", o->a, o->a_bytes, o, device));
     TRY(check_operand("b", o->b, o->a_bytes, o, device));
@@ -76,12 +76,12 @@ libgemm_status check_operands(const struct operands *o, const void *bias, const 
   return bias ? check_operand("bias", bias, o->d_bytes, o, device) : LIBGEMM_OK;
 }
 
-bool tma_reads_a(const struct operands *o) { return is_addressable(o->a, o->lda, o->a_bytes); }
-bool tma_reads_b(const struct operands *o) { return is_addressable(o->b, o->ldb, o->a_bytes); }
+HOT bool tma_reads_a(const struct operands *o) { return is_addressable(o->a, o->lda, o->a_bytes); }
+HOT bool tma_reads_b(const struct operands *o) { return is_addressable(o->b, o->ldb, o->a_bytes); }
 
 /* TMA writes whole pieces of 16 bytes, also where a row of D ends inside one: seen on an H200. What it
  * reads beyond the end of a row counts as 0. */
-bool tma_stores_d(const struct operands *o) {
+HOT bool tma_stores_d(const struct operands *o) {
   int bytes = o->d_bytes;
   if (o->n * bytes % 16 || (o->reads_c && !is_addressable(o->c, o->ldc, bytes))) return false;
   return is_addressable(o->d, o->ldd, bytes);
@@ -120,7 +120,7 @@ unsigned tma_guards(const struct operands *o) {
   return met | (o->ragged == LIBGEMM_RAGGED_M ? GUARD_ROWS : GUARD_EQUAL);
 }
 
-void place_operands(const struct operands *o, struct call *call) {
+HOT void place_operands(const struct operands *o, struct call *call) {
   clear(call, offsetof(struct call, a_desc));
   call->a_ptr = (CUdeviceptr)o->a;
   call->b_ptr = (CUdeviceptr)o->b;

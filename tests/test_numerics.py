@@ -31,7 +31,7 @@ def table_jobs():
     """Each row, with partial tiles, gaps, C and bias, and every activation in turn."""
     for i, ((kernel, p, guard), row) in enumerate(sorted(ROWS.items(), key=lambda item: item[1].name)):
         fields = {**EPILOGUE, "spread": "uniform", "vary": "mnk0", "seed": i, **sizes_for(guard, p.layout, p.op)}
-        fields["activation"] = None if "linear" in guard else ACTIVATIONS[i // 3 % 4]
+        fields["activation"] = None if "linear" in guard else ACTIVATIONS[i // 3 % len(ACTIVATIONS)]
         types = (p.a, p.d, p.precision)
         name = "-".join((*types, p.layout, *guard)) + kernel.split(".")[-1].removeprefix(p.op)
         yield job(name, p.op, types, p.layout, guard, kernel, **fields)

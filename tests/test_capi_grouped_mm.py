@@ -190,3 +190,16 @@ def test_an_empty_product_needs_no_driver():
     for ragged, size in itertools.product(range(4), "mn"):
         ok(Arguments("grouped_mm", ragged=ragged, zero_tail=1, **{"m": 8, "n": 8, "k": 8, size: 0}, **types).run())
     assert log("cuInit") == []
+
+
+@in_stand_in()
+def test_one_b_for_no_groups_is_an_empty_problem_to_every_query():
+    """It is served as one dense product, of whose rows there must then be none."""
+    none = Call("grouped_mm", shared_b=1, groups=0, m=64, n=64, k=32768)
+    status, choice = none.explain(TARGET)
+    ok(status)
+    assert choice.variant == -1 and "empty problem" in text(choice.reason)
+    assert none.workspace() == 0
+    ok(none.run())
+    assert launches() == []
+    assert none.set(groups=1).explain(TARGET)[1].variant >= 0

@@ -64,7 +64,8 @@ def bench_words(results: Path, manifest_path: Path) -> list[str]:
     words = []
     for path in sorted(results.glob("*.json")):
         found = json.loads(path.read_text())["build_id"]
-        state = "speaks of this build" if found == built else "is STALE (run `make bench`): it speaks of build"
+        command = "python bench/measure/tutorial.py" if path.name.endswith(".tutorial.json") else "make bench"
+        state = "speaks of this build" if found == built else f"is STALE (run `{command}`): it speaks of build"
         words.append(f"benchmark {path.name} {state} {found[:16]}")
     return words
 

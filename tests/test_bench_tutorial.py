@@ -154,7 +154,8 @@ def test_the_readme_shows_the_same_build_s_times_and_says_where_there_is_another
     assert "GPU.tutorial.json" in words and "Triton 3.6.0" in words.replace("\n", " ")
     assert "| 128 | 4.5 | 10.0 | 8.1 | - |" in shown
     (words,) = readme.tutorial_words(path, {"build_id": "b" * 64}, None)
-    assert "another build than the report's" in words.replace("\n", " ")
+    assert "It is **stale**: of another build than the report above" in words.replace("\n", " ")
+    assert words.count("another") == 1 and "8.1" not in words
 
 
 def test_its_report_is_not_taken_for_one_of_the_suites(tmp_path):

@@ -36,11 +36,12 @@ def test_a_report_of_another_build_is_said_to_be_stale(folder):
 
 
 def test_a_benchmark_is_said_to_be_current_or_stale(folder):
-    for name, build in (("a.json", "a"), ("b.json", "b")):
+    for name, build in (("a.json", "a"), ("b.json", "b"), ("c.tutorial.json", "b")):
         (folder / "results" / name).write_text(json.dumps({"build_id": build * 64}))
-    current, stale = bench_words(folder / "results", folder / "manifest.json")
+    current, stale, tutorial = bench_words(folder / "results", folder / "manifest.json")
     assert current == "benchmark a.json speaks of this build aaaaaaaaaaaaaaaa"
-    assert stale.startswith("benchmark b.json is STALE")
+    assert stale.startswith("benchmark b.json is STALE (run `make bench`)")
+    assert tutorial.startswith("benchmark c.tutorial.json is STALE (run `python bench/measure/tutorial.py`)")
 
 
 def test_a_missing_report_is_said_to_be_missing(folder):

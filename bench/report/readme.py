@@ -187,9 +187,14 @@ def tutorial_words(path: Path, report: dict, built: str | None) -> list[str]:
     if not beside.is_file():
         return []
     found = json.loads(beside.read_text())
-    what = f"Triton's tutorial on grouped GEMM {origin(beside, 'python bench/measure/tutorial.py', found, built)}"
-    if found["build_id"] != report["build_id"]:
-        return [wrapped(f"{what} That is another build than the report's above: its times are not shown.")]
+    other = found["build_id"] != report["build_id"]
+    where = origin(beside, "python bench/measure/tutorial.py PATH/08-grouped-gemm.py", found, None if other else built)
+    what = f"Triton's tutorial on grouped GEMM {where}"
+    if other:
+        about = (
+            "It is **stale**: of another build than the report above. Its times are not shown until it is run again."
+        )
+        return [wrapped(f"{what} {about}")]
     keys = ("ours_us", "loop_us", "tutorial_us", "tutorial_tma_us")
     lines = [[str(row["n"]), *(f"{row[key]:.1f}" if row.get(key) else "-" for key in keys)] for row in found["rows"]]
     words = f"Four float16 products of N x N x N by pointers on the device, Triton {found['triton']}, in microseconds:"

@@ -4,13 +4,12 @@ from typing import Any, TypeVar
 
 from libgemm import ops
 from libgemm._framework import LaunchStream, written
-from libgemm._known import Key, Known, learn_torch
+from libgemm._known import ONE, ZERO, Key, Known, learn_torch
 from libgemm._library import invalid
 from libgemm._matrix import matrix, row_major
 from libgemm._tensor import view
 from libgemm.ops import Activation, Precision, need_c, new_args, output, same_type, set_bias, set_matrices
 
-ONE, ZERO = 1.0, 0.0  # as defaults the very same objects each time, so that `is` finds them
 known = Known("gemm")
 T = TypeVar("T", bound=Any)
 

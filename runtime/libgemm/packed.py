@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from libgemm._framework import LaunchStream, written
-from libgemm._known import Key, Known, learn_torch
+from libgemm._known import ONE, ZERO, Key, Known, learn_torch
 from libgemm._library import invalid, lib
 from libgemm._matrix import matrix, row_major
 from libgemm._tensor import View, view
@@ -26,7 +26,6 @@ from libgemm.ops import (
 )
 
 T = TypeVar("T")
-ONE, ZERO = 1.0, 0.0  # as defaults the very same objects each time, so that `is` finds them
 known = Known("grouped_mm")
 
 # (dimensions of a, of b) -> libgemm_ragged

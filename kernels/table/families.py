@@ -20,12 +20,16 @@ class Family:
     @property
     def kernel(self) -> str:
         """ "room.module.function" below kernels/device."""
-        return f"{self.module}.{self.op}_{self.name}" if self.name else f"{self.module}.{self.op}"
+        return f"{self.module}.{self.function}"
+
+    @property
+    def function(self) -> str:
+        return f"{self.op}_{self.name}" if self.name else self.op
 
     @property
     def full_name(self) -> str:
         """As fits call it: dense ones by their own name alone."""
-        return self.name if self.op == "gemm" and self.name else self.kernel.rsplit(".", 1)[1]
+        return self.name if self.op == "gemm" and self.name else self.function
 
     @property
     def grouped(self) -> bool:

@@ -11,7 +11,7 @@ NESTED = ("params", "boxes", "toolkit", "cubin")  # fields that JSON gives back 
 class Param:
     """One kernel parameter as the cubin's own table (EIATTR_KPARAM_INFO) has it."""
 
-    name: str  # a name of kernels.table.spec.ARGUMENTS, or "scratch" for Triton's two trailing pointers
+    name: str  # a name of kernels.table.arguments, or "scratch" for Triton's two trailing pointers
     offset: int
     size: int
 

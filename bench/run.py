@@ -23,6 +23,7 @@ import torch  # noqa: E402
 
 from bench.measure import dense, grouped, host  # noqa: E402
 from bench.measure.about import head, path_of  # noqa: E402
+from bench.report.drawn import percentile  # noqa: E402
 from bench.report.rows import balance, ratio, share, summarise  # noqa: E402
 from bench.suites.packed import draw_problem  # noqa: E402
 
@@ -82,11 +83,10 @@ def regret_of(suite: str, seed: int) -> dict:
 def regrets_of(suite: str, count: int) -> tuple[dict, list[dict]]:
     """Over shapes that were not tuned on."""
     rows = [regret_of(suite, seed) for seed in range(count)]
-    ordered = sorted(row["regret"] for row in rows)
-    if not ordered:
+    found = [row["regret"] for row in rows]
+    if not found:
         return {}, []
-    median, p95 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.95)]
-    return {"shapes": len(ordered), "median": median, "p95": p95}, rows
+    return {"shapes": len(found), "median": percentile(found, 50), "p95": percentile(found, 95)}, rows
 
 
 def kept(path: Path, about: dict, suites: list[str]) -> dict:

@@ -46,9 +46,8 @@ def imports(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                continue  # of its own folder
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+            module = "." * node.level + (node.module or "")  # a relative one stays as it is written: no room has any
+            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
     return {name for name in found if name.split(".")[0] not in sys.stdlib_module_names}
 
 
@@ -92,3 +91,9 @@ def test_nobody_imports_the_runtime_by_its_folder():
     for path in ROOT.rglob("*.py"):
         if not {".venv", ".cache"} & set(path.relative_to(ROOT).parts):
             assert not any(name.split(".")[0] == "runtime" for name in imports(path)), path
+
+
+def test_a_relative_import_is_refused(tmp_path):
+    for text in ("from . import rows", "from .rows import group", "from ..bench import run"):
+        (tmp_path / "file.py").write_text(text + "\n")
+        assert all(outside(imports(tmp_path / "file.py"), room) for room in ROOMS), text

@@ -39,17 +39,28 @@ HOT libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64
 
 __extension__ typedef __int128 wide; /* strides and counts are the caller's: 64 bits may not hold their product */
 
-HOT libgemm_status check_output(const struct output *o) {
-  bool unequal = o->ldc != o->ldd || (o->count > 1 && o->batch_stride_c != o->batch_stride_d);
+HOT static libgemm_status check_d(const struct operands *o) {
+  int64_t count = owns_d(o->ragged) ? o->groups : 1;
+  bool unequal = o->ldc != o->ldd || (count > 1 && o->batch_stride_c != o->batch_stride_d);
   if (o->reads_c && o->c == o->d && unequal)
     return fail(LIBGEMM_INVALID_ARGUMENT, "c == d with ldc = %lld, ldd = %lld: C and D in one place need equal strides",
                 (long long)o->ldc, (long long)o->ldd);
-  if (o->count <= 1) return LIBGEMM_OK;
+  if (count <= 1) return LIBGEMM_OK;
   wide extent = (wide)(o->m - 1) * o->ldd + o->n,
        stride = o->batch_stride_d < 0 ? -(wide)o->batch_stride_d : o->batch_stride_d;
-  bool interleaved = stride >= o->n && o->ldd >= stride * (o->count - 1) + o->n;
+  bool interleaved = stride >= o->n && o->ldd >= stride * (count - 1) + o->n;
   if (stride < extent && !interleaved)
     return fail(LIBGEMM_INVALID_ARGUMENT, "batch_stride_d = %lld: the D matrices overlap, each spans %lld elements",
                 (long long)o->batch_stride_d, (long long)(extent > INT64_MAX ? INT64_MAX : extent));
   return LIBGEMM_OK;
+}
+
+HOT libgemm_status check_strides(const struct operands *o) {
+  if (o->reads_ab) {
+    TRY(o->trans_a ? check_ld("lda", o->lda, o->m, "m") : check_ld("lda", o->lda, o->k, "k"));
+    TRY(o->trans_b ? check_ld("ldb", o->ldb, o->k, "k") : check_ld("ldb", o->ldb, o->n, "n"));
+  }
+  if (o->reads_c) TRY(check_ld("ldc", o->ldc, o->n, "n"));
+  TRY(check_ld("ldd", o->ldd, o->n, "n"));
+  return check_d(o);
 }

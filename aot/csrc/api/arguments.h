@@ -14,14 +14,9 @@ libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char
 /* INVALID_ARGUMENT unless the pointer is a multiple of `bytes`, a power of two. */
 libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64_t bytes);
 
-/* What C and D must be beside large enough: in one place only with equal strides, `count` matrices D that share no
- * element. Called where there is some D. */
-struct output {
-  const void *c, *d;
-  int64_t m, n, count, ldc, ldd, batch_stride_c, batch_stride_d;
-  bool reads_c;
-};
-libgemm_status check_output(const struct output *o);
+/* INVALID_ARGUMENT unless every leading dimension that counts covers a stored row, C and D are in one place only with
+ * equal strides, and no two matrices D share an element. Of operands as the caller gave them, with some D. */
+libgemm_status check_strides(const struct operands *operands);
 
 enum { TABLE_COUNT = 12 }; /* a b c d bias m n k lda ldb ldc ldd, each `groups` values of 8 bytes */
 

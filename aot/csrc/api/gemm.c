@@ -16,26 +16,9 @@ HOT static bool reads_ab(const libgemm_gemm_args *a) { return a->k > 0 && a->alp
 HOT static bool reads_c(const libgemm_gemm_args *a) { return a->beta != 0.0f; }
 HOT static bool is_empty(const libgemm_gemm_args *a) { return a->m == 0 || a->n == 0 || a->batch == 0; }
 
-HOT static libgemm_status check_lds(const libgemm_gemm_args *a) {
-  if (reads_ab(a)) {
-    TRY(a->trans_a ? check_ld("lda", a->lda, a->m, "m") : check_ld("lda", a->lda, a->k, "k"));
-    TRY(a->trans_b ? check_ld("ldb", a->ldb, a->k, "k") : check_ld("ldb", a->ldb, a->n, "n"));
-  }
-  if (reads_c(a)) TRY(check_ld("ldc", a->ldc, a->n, "n"));
-  TRY(check_ld("ldd", a->ldd, a->n, "n"));
-  return check_output(&(struct output){.c = a->c,
-                                       .d = a->d,
-                                       .m = a->m,
-                                       .n = a->n,
-                                       .count = a->batch,
-                                       .ldc = a->ldc,
-                                       .ldd = a->ldd,
-                                       .batch_stride_c = a->batch_stride_c,
-                                       .batch_stride_d = a->batch_stride_d,
-                                       .reads_c = reads_c(a)});
-}
-
-HOT static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_args *a, struct problem *p) {
+/* Read and check a call. Where it is not empty, *o is what it multiplies. */
+HOT static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm_args *a, struct operands *o,
+                                     struct problem *p) {
   TRY(read_args(args, offsetof(libgemm_gemm_args, batch_invariant), a, sizeof *a, "libgemm_gemm_args"));
   STATE_PROBLEM(p, OP_GEMM, a);
   STATE_MATRICES(p, a);
@@ -45,13 +28,11 @@ HOT static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm
   if (a->batch_invariant < 0 || a->batch_invariant > 1)
     return fail(LIBGEMM_INVALID_ARGUMENT, "batch_invariant = %d: allowed is 0 to 1", a->batch_invariant);
   if (a->batch < 0) return fail(LIBGEMM_INVALID_ARGUMENT, "batch = %lld: allowed is 0 or more", (long long)a->batch);
-  return is_empty(a) ? LIBGEMM_OK : check_lds(a);
-}
-
-HOT static struct operands operands_of(const libgemm_gemm_args *a) {
-  struct operands operands = OPERANDS_OF(a, a->batch, LIBGEMM_RAGGED_NONE);
-  canonicalise(&operands);
-  return operands;
+  if (is_empty(a)) return LIBGEMM_OK;
+  *o = OPERANDS_OF(a, a->batch, LIBGEMM_RAGGED_NONE);
+  TRY(check_strides(o));
+  canonicalise(o);
+  return LIBGEMM_OK;
 }
 
 /* What the operands' memory is like, and what the caller wants of the bits. */
@@ -131,13 +112,13 @@ HOT static libgemm_status run(const libgemm_gemm_args *a, const struct operands 
 
 HOT libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
   libgemm_gemm_args a;
+  struct operands operands;
   struct problem problem;
   const struct device *device;
   int ordinal;
   bool entered;
-  TRY(check_args(args, &a, &problem));
+  TRY(check_args(args, &a, &operands, &problem));
   if (is_empty(&a)) return LIBGEMM_OK;
-  struct operands operands = operands_of(&a);
   set_memory(&a, &operands, &problem);
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
@@ -149,14 +130,14 @@ HOT libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
 
 libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes) {
   libgemm_gemm_args a;
+  struct operands operands;
   struct problem problem, seen;
   const struct device *device;
   const struct row *row;
   if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
   *bytes = 0;
-  TRY(check_args(args, &a, &problem));
+  TRY(check_args(args, &a, &operands, &problem));
   if (is_empty(&a) || !reads_ab(&a) || a.batch != 1) return LIBGEMM_OK;
-  struct operands operands = operands_of(&a);
   set_memory(&a, &operands, &problem);
   problem.workspace_bytes = UINT64_MAX;
   TRY(device_for("d", (CUdeviceptr)a.d, &device));
@@ -172,13 +153,13 @@ libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *b
 
 libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t target, libgemm_choice *choice) {
   libgemm_gemm_args a;
+  struct operands operands;
   struct problem problem;
   struct gpu gpu;
   const struct row *row = NULL;
-  TRY(check_args(args, &a, &problem));
+  TRY(check_args(args, &a, &operands, &problem));
   TRY(explain_gpu(target, &gpu));
   if (!is_empty(&a)) {
-    struct operands operands = operands_of(&a);
     set_memory(&a, &operands, &problem);
     TRY(choose(&problem, &gpu, &row));
   }

@@ -24,25 +24,6 @@ static bool is_empty(const libgemm_grouped_mm_args *a) {
   return a->m == 0 || a->n == 0 || (a->groups == 0 && !zeroes_tail(a));
 }
 
-static libgemm_status check_strides(const libgemm_grouped_mm_args *a) {
-  if (reads_ab(a)) {
-    TRY(a->trans_a ? check_ld("lda", a->lda, a->m, "m") : check_ld("lda", a->lda, a->k, "k"));
-    TRY(a->trans_b ? check_ld("ldb", a->ldb, a->k, "k") : check_ld("ldb", a->ldb, a->n, "n"));
-  }
-  if (reads_c(a)) TRY(check_ld("ldc", a->ldc, a->n, "n"));
-  TRY(check_ld("ldd", a->ldd, a->n, "n"));
-  return check_output(&(struct output){.c = a->c,
-                                       .d = a->d,
-                                       .m = a->m,
-                                       .n = a->n,
-                                       .count = owns_d(a->ragged) ? a->groups : 1,
-                                       .ldc = a->ldc,
-                                       .ldd = a->ldd,
-                                       .batch_stride_c = a->batch_stride_c,
-                                       .batch_stride_d = a->batch_stride_d,
-                                       .reads_c = reads_c(a)});
-}
-
 static libgemm_status check_words(const libgemm_grouped_mm_args *a) {
   if (a->groups < 0 || a->groups > LIBGEMM_MAX_GROUPS)
     return fail(LIBGEMM_INVALID_ARGUMENT, "groups = %lld: allowed is 0 to %d", (long long)a->groups,
@@ -63,7 +44,9 @@ static libgemm_status check_words(const libgemm_grouped_mm_args *a) {
   return LIBGEMM_OK;
 }
 
-static libgemm_status check_args(const libgemm_grouped_mm_args *args, libgemm_grouped_mm_args *a, struct problem *p) {
+/* Read and check a call. Where it is not empty, *o is what it multiplies. */
+static libgemm_status check_args(const libgemm_grouped_mm_args *args, libgemm_grouped_mm_args *a, struct operands *o,
+                                 struct problem *p) {
   TRY(read_args(args, offsetof(libgemm_grouped_mm_args, batch_stride_a), a, sizeof *a, "libgemm_grouped_mm_args"));
   STATE_PROBLEM(p, OP_GROUPED_MM, a);
   STATE_MATRICES(p, a);
@@ -71,7 +54,9 @@ static libgemm_status check_args(const libgemm_grouped_mm_args *args, libgemm_gr
   TRY(check_problem(p));
   TRY(check_words(a));
   if (is_empty(a)) return LIBGEMM_OK;
-  TRY(check_strides(a));
+  *o = OPERANDS_OF(a, a->groups, a->ragged);
+  TRY(check_strides(o));
+  canonicalise(o);
   if (!a->bias || a->groups == 1) a->batch_stride_bias = 0;
   int64_t groups = a->groups ? a->groups : 1; /* of about equal size, as far as the host can know */
   if (a->ragged == LIBGEMM_RAGGED_M) p->rows = ceil_div(a->m, groups);
@@ -108,12 +93,6 @@ static libgemm_gemm_args as_gemm(const libgemm_grouped_mm_args *a) {
                              .workspace_bytes = a->workspace_bytes,
                              .variant = a->variant,
                              .stream = a->stream};
-}
-
-static struct operands operands_of(const libgemm_grouped_mm_args *a) {
-  struct operands operands = OPERANDS_OF(a, a->groups, a->ragged);
-  canonicalise(&operands);
-  return operands;
 }
 
 static unsigned guards_met(const struct operands *o) { return (is_aligned(o) ? GUARD_ALIGN16 : 0) | tma_guards(o); }
@@ -180,17 +159,17 @@ static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operand
 
 libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
   libgemm_grouped_mm_args a;
+  struct operands operands;
   struct problem problem;
   const struct device *device;
   int ordinal;
   bool entered;
-  TRY(check_args(args, &a, &problem));
+  TRY(check_args(args, &a, &operands, &problem));
   if (is_empty(&a)) return LIBGEMM_OK;
   if (a.shared_b) {
     libgemm_gemm_args dense = as_gemm(&a);
     return libgemm_gemm(&dense);
   }
-  struct operands operands = operands_of(&a);
   problem.met = guards_met(&operands);
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
@@ -202,10 +181,11 @@ libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
 
 libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args, uint64_t *bytes) {
   libgemm_grouped_mm_args a;
+  struct operands operands;
   struct problem problem;
   if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
   *bytes = 0; /* no row of this table needs one */
-  TRY(check_args(args, &a, &problem));
+  TRY(check_args(args, &a, &operands, &problem));
   if (!a.shared_b) return LIBGEMM_OK;
   libgemm_gemm_args dense = as_gemm(&a);
   return libgemm_gemm_workspace(&dense, bytes);
@@ -213,17 +193,17 @@ libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args,
 
 libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, int32_t target, libgemm_choice *choice) {
   libgemm_grouped_mm_args a;
+  struct operands operands;
   struct problem problem;
   struct gpu gpu;
   const struct row *row = NULL;
-  TRY(check_args(args, &a, &problem));
+  TRY(check_args(args, &a, &operands, &problem));
   if (a.shared_b) {
     libgemm_gemm_args dense = as_gemm(&a);
     return libgemm_gemm_explain(&dense, target, choice);
   }
   TRY(explain_gpu(target, &gpu));
   if (!is_empty(&a)) {
-    struct operands operands = operands_of(&a);
     problem.met = guards_met(&operands);
     TRY(choose(&problem, &gpu, &row));
   }

@@ -82,14 +82,17 @@ HOT libgemm_status device_of(const char *name, CUdeviceptr pointer, int *ordinal
               (unsigned long long)pointer);
 }
 
-libgemm_status device_for(const char *name, CUdeviceptr pointer, const struct device **out) {
+libgemm_status current_device(const struct device **out) {
   const struct driver *driver;
-  int ordinal = 0;
+  int ordinal;
   TRY(driver_open(&driver));
-  if (pointer)
-    TRY(device_of(name, pointer, &ordinal));
-  else if (driver->ctx_get_device(&ordinal) != CUDA_SUCCESS)
-    ordinal = 0;
+  return device_get(driver->ctx_get_device(&ordinal) == CUDA_SUCCESS ? ordinal : 0, out);
+}
+
+libgemm_status device_for(const char *name, CUdeviceptr pointer, const struct device **out) {
+  int ordinal;
+  if (!pointer) return current_device(out);
+  TRY(device_of(name, pointer, &ordinal));
   return device_get(ordinal, out);
 }
 

@@ -41,6 +41,9 @@ libgemm_status device_of(const char *name, CUdeviceptr pointer, int *ordinal);
 /* INVALID_ARGUMENT unless `device`, which is entered, can use `pointer` as argument `name`. */
 libgemm_status check_pointer(const char *name, CUdeviceptr pointer, const struct device *device);
 
+/* The GPU whose context is current, or GPU 0. */
+libgemm_status current_device(const struct device **out);
+
 /* The GPU that owns `pointer`, argument `name`; where that is NULL, the current one. */
 libgemm_status device_for(const char *name, CUdeviceptr pointer, const struct device **out);
 

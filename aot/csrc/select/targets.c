@@ -54,7 +54,7 @@ libgemm_status find_target(const char *what, struct gpu *gpu) {
 libgemm_status explain_gpu(int32_t number, struct gpu *gpu) {
   const struct device *device;
   if (number == 0) {
-    TRY(device_for("", 0, &device));
+    TRY(current_device(&device));
     *gpu = device->gpu;
     return LIBGEMM_OK;
   }

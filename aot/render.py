@@ -18,7 +18,7 @@ from kernels.table.targets import INTEGRATED, TARGETS
 TEMPLATES = Path(__file__).parent / "templates"
 
 ALL_OPS = OPS + HELPERS  # the C enum op
-MOST_ROWS = 64  # of one problem; select/choose.c keeps an estimate of each
+MOST_ROWS = 64  # of one problem; select/cost.c keeps an estimate of each
 
 Row = tuple[Variant, Artifact]
 
@@ -81,14 +81,15 @@ def bucket_starts(variants: list[Variant], first_row: int) -> list[int]:
 
 
 def known_shapes(target: int, variants: list[Variant]) -> list[dict]:
-    """Shapes whose winner was measured, where it is among these variants."""
+    """Shapes whose winner was measured, where it is among these variants. Sorted: choose.c halves its way to one."""
     symbols = {v.fit_name: fit_symbol(v) for v in variants if v.fit}
-    return [
+    shapes = [
         {"m": m, "n": n, "k": k, "count": count, "layout": LAYOUTS.index(layout), "fit": symbols[tile]}
         for op in OPS
         for m, n, k, count, layout, tile in known_of(target, op)
         if tile in symbols
     ]
+    return sorted(shapes, key=lambda shape: [shape[name] for name in ("m", "n", "k", "count", "layout")])
 
 
 def target_tables(rows: list[Row]) -> list[dict]:

@@ -191,16 +191,39 @@ const struct row *fastest(const struct problem *p, int first, int end, unsigned 
   return best;
 }
 
+/* Below, at or above 0, as the table of known shapes has one before, beside or behind the other (aot/render.py). */
+static int64_t order(const struct known *a, const struct known *b) {
+  if (a->m != b->m) return (int64_t)a->m - b->m;
+  if (a->n != b->n) return (int64_t)a->n - b->n;
+  if (a->k != b->k) return (int64_t)a->k - b->k;
+  if (a->count != b->count) return (int64_t)a->count - b->count;
+  return (int64_t)a->layout - b->layout;
+}
+
+/* The first of a target's known shapes that is not before this one. */
+static const struct known *first_known(const struct target *target, const struct known *shape) {
+  const struct known *from = target->known;
+  for (int32_t left = target->known_count; left > 0;) {
+    int32_t half = left / 2;
+    bool before = order(from + half, shape) < 0;
+    from += before ? half + 1 : 0;
+    left = before ? left - half - 1 : half;
+  }
+  return from;
+}
+
 /* The tile that won where just these 16-bit products were measured; NULL where they were not, or it may not run. */
 static const struct row *known_winner(const struct problem *p, const struct target *target, int first, int end) {
-  if (p->a_type == LIBGEMM_F32) return NULL;
-  for (int i = 0; i < target->known_count; i++) {
-    const struct known *k = &target->known[i];
-    if (k->m != p->rows || k->n != p->n || k->k != p->k || k->count != p->count) continue;
-    if (k->layout != p->trans_a * 2 + p->trans_b) continue;
-    for (int j = first; j < end; j++)
-      if (rows[j].fit == k->fit && !refused(&rows[j], p)) return &rows[j];
-  }
+  if (p->a_type == LIBGEMM_F32 || p->count > INT32_MAX) return NULL;
+  const struct known shape = {.m = (int32_t)p->rows,
+                              .n = (int32_t)p->n,
+                              .k = (int32_t)p->k,
+                              .count = (int32_t)p->count,
+                              .layout = p->trans_a * 2 + p->trans_b};
+  const struct known *past = target->known + target->known_count;
+  for (const struct known *k = first_known(target, &shape); k < past && order(k, &shape) == 0; k++)
+    for (int i = first; i < end; i++) /* of each operation that knows it */
+      if (rows[i].fit == k->fit && !refused(&rows[i], p)) return &rows[i];
   return NULL;
 }
 

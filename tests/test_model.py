@@ -10,7 +10,7 @@ from built import needs
 from libgemm._library import ffi, lib, text
 from libgemm.inspect import variants
 
-from kernels.table.model import Model, Work, features, rough, stride_class, tuned
+from kernels.table.model import Model, Work, estimate, features, rough, stride_class, tuned
 from kernels.table.spec import LAYOUTS
 from kernels.table.targets import TARGETS
 from kernels.table.variants import variants as table
@@ -34,8 +34,8 @@ class Problem:
     ldb: int
     batch: int = 1
 
-    def explain(self):
-        """The library's choice, or the name of its refusal."""
+    def explain(self, pinned: bool = True):
+        """The library's choice, or the name of its refusal; of all rows where its own is not pinned."""
         p, args = ROWS[self.name].problem, ffi.new("libgemm_gemm_args *")
         lib.libgemm_gemm_args_init(args, ffi.sizeof("libgemm_gemm_args"))
         args.m, args.n, args.k, args.batch = self.m, self.n, self.k, self.batch
@@ -47,22 +47,30 @@ class Problem:
         args.a = args.b = args.d = args.workspace = ffi.cast("void *", 1 << 20)
         args.workspace_bytes = 1 << 40
         name = ffi.new("char[]", self.name.encode())
-        args.variant = name
+        args.variant = name if pinned else ffi.NULL
         choice = ffi.new("libgemm_choice *", {"size": ffi.sizeof("libgemm_choice")})
         status = lib.libgemm_gemm_explain(args, 90, choice)
         assert status == 0 or text(lib.libgemm_status_name(status)) == UNSUPPORTED, text(lib.libgemm_last_error())
         return choice if status == 0 else UNSUPPORTED
 
-    def by_python(self) -> tuple[float, float]:
-        """Microseconds by the row's fit, and in how many ways K is shared."""
+    def asked(self) -> tuple:
+        """What the formulas of the row's time take."""
         row = ROWS[self.name]
         c, size, out = row.config, TYPES[row.problem.a][1], TYPES[row.problem.d][1]
         work = Work(
             self.m, self.n, self.k, self.batch, size, out, self.lda * size, self.ldb * size,
             TARGETS[90].multiprocessors,
         )  # fmt: skip
-        found = features(c.block_m, c.block_n, c.block_k, row.family, work)
+        return c.block_m, c.block_n, c.block_k, row.family, work
+
+    def by_python(self) -> tuple[float, float]:
+        """Microseconds by the row's fit, and in how many ways K is shared."""
+        row, found = ROWS[self.name], features(*self.asked())
         return row.fit.us(LAYOUTS.index(row.problem.layout), found), 2 ** found[12]
+
+    def roughly(self) -> float:
+        """Microseconds by the rates alone, which say whether a row is near the best."""
+        return ROWS[self.name].fit.scale * estimate(*self.asked())[0]
 
 
 def drawn(name: str, seed: int) -> Problem:
@@ -103,6 +111,29 @@ def test_c_and_python_expect_the_same_time():
     assert {a for _, a in kinds} == set(TYPES)
     assert len(splits["cluster"]) > 3 and 1 not in splits["cluster"] and max(splits["cluster"]) == 8
     assert max(splits["swap_split"]) > 8 and splits["coop"] == splits["gemm"] == {1}
+
+
+FAR_BEHIND = 1.5  # as select/cost.c has it
+
+
+def test_c_chooses_the_row_of_least_time_among_those_near_the_best():
+    draw, seen = random.Random(5), set()
+    for _ in range(150):
+        kind = draw.choice([("bf16", "nn"), ("bf16", "nt"), ("bf16", "tn"), ("f16", "nt"), ("f32", "nt")])
+        own = [(x, row.problem) for x, row in ROWS.items() if row.fit]
+        names = [x for x, p in own if (p.a, p.layout) == kind and p.d == p.a]
+        m, n, k = (8 * round(2 ** draw.uniform(0, 10)) for _ in range(3))
+        ld = m if kind[1] == "tn" else k, k if kind[1] == "nt" else n
+        rows = [Problem(name, m, n, k, *ld) for name in names]
+        rows = [row for row in rows if row.explain() != UNSUPPORTED]
+        rough = [row.roughly() for row in rows]
+        if any(us / min(rough) == pytest.approx(FAR_BEHIND, rel=1e-3) for us in rough):
+            continue  # at the edge, where rounding decides
+        near = [row for row, us in zip(rows, rough, strict=True) if us < FAR_BEHIND * min(rough)]
+        chosen = rows[0].explain(pinned=False)
+        assert chosen.expected_us == pytest.approx(min(row.by_python()[0] for row in near), rel=2e-4), rows[0]
+        seen.add(chosen.variant)
+    assert len(seen) > 20
 
 
 def test_c_and_python_share_k_among_the_same_clusters():

@@ -157,38 +157,18 @@ static libgemm_status pinned(struct problem *p, const struct target *target, con
               p->trans_b, target->target);
 }
 
-/* Whether a row may run, but for these guards; a rough formula is not weighed against measured ones. */
-static bool is_weighed(const struct row *row, const struct problem *p, unsigned ignored, bool measured) {
-  return (row->fit || !measured) && !(refused(row, p) & ~ignored);
-}
-
-/* Rows that are far behind by the rates alone are not looked at closer. */
+/* Of the rows that may run, but for the guards that are ignored. A rough formula is not weighed against fits. */
 const struct row *fastest(const struct problem *p, int first, int end, unsigned ignored, float *us) {
-  enum { MOST_ROWS = 64 }; /* in a bucket: aot/render.py refuses more */
-  static const float far_behind = 1.5f;
-  struct estimate estimates[MOST_ROWS];
-  const struct row *best = NULL;
-  float least_us = 0;
-  bool measured = false;
-  for (int i = first; i < end; i++) {
-    if (!is_weighed(&rows[i], p, ignored, measured)) continue;
-    estimate(&rows[i], p, &estimates[i - first]);
-    if (!best || measured != (rows[i].fit != NULL) || estimates[i - first].us < least_us)
-      least_us = estimates[i - first].us;
-    measured = rows[i].fit != NULL;
-    best = &rows[i];
+  const struct row *weighed[MOST_ROWS];
+  int count = 0;
+  for (const struct row *row = rows + first; row < rows + end; row++) {
+    if (count && weighed[0]->fit && !row->fit) continue;
+    if (count && row->fit && row->fit == weighed[count - 1]->fit) continue; /* the same tile, as fast */
+    if (refused(row, p) & ~ignored) continue;
+    if (count && row->fit && !weighed[0]->fit) count = 0;
+    weighed[count++] = row;
   }
-  if (!best) return NULL;
-  float near_us = least_us * far_behind;
-  best = NULL;
-  for (int i = first; i < end; i++) {
-    if (!is_weighed(&rows[i], p, ignored, measured) || estimates[i - first].us > near_us) continue;
-    float this_us = fitted_us(&rows[i], p, &estimates[i - first]);
-    if (best && this_us >= *us) continue;
-    best = &rows[i];
-    *us = this_us;
-  }
-  return best;
+  return count ? least_time(weighed, count, p, us) : NULL;
 }
 
 /* Below, at or above 0, as the table of known shapes has one before, beside or behind the other (aot/render.py). */
@@ -282,10 +262,10 @@ libgemm_status describe(const struct problem *p, const struct target *target, co
     return LIBGEMM_OK;
   }
   int first, end;
-  struct estimate e;
+  float us;
   bucket_of(p, target, &first, &end);
-  estimate(row, p, &e);
-  float us = fitted_us(row, p, &e) + (float)p->copy_us;
+  least_time(&row, 1, p, &us);
+  us += (float)p->copy_us;
   if (whole) choice->expected_us = us, choice->covered = row->fit != NULL;
   char served[48] = "";
   if (p->capability != target->target)

@@ -4,14 +4,11 @@
 
 #include "select/problem.h"
 
-/* What a problem asks of a row, by rates alone: microseconds, and what they are made of. */
-struct estimate {
-  float us, plain_us, load, multiply, memory, l2, waves, tiles, steps, split;
-};
-void estimate(const struct row *row, const struct problem *problem, struct estimate *out);
+enum { MOST_ROWS = 64 }; /* in a bucket: aot/render.py refuses more */
 
-/* Microseconds by the row's fit; the estimate's where it has none. */
-float fitted_us(const struct row *row, const struct problem *problem, const struct estimate *e);
+/* Of 1 to MOST_ROWS rows, all fitted or none, the one of least time on a problem, and its microseconds. */
+const struct row *least_time(const struct row *const *rows, int count, const struct problem *problem, float *us);
+
 int32_t stride_class(int64_t ld, int bytes);
 
 #endif

@@ -7,7 +7,7 @@
 #include "internal.h"
 
 int64_t tile_count(const struct row *row, const struct problem *p) {
-  return ceil_div(p->rows, row->block_m) * ceil_div(p->n, row->block_n);
+  return blocks_of(p->rows, row->block_m) * blocks_of(p->n, row->block_n);
 }
 
 /* How many clusters of `size` blocks start at once. */
@@ -16,18 +16,19 @@ static int64_t clusters_at_once(const struct problem *p, int size) {
 }
 
 static int cluster_size(int64_t tiles, int64_t steps, const struct problem *p) {
-  for (int size = MOST_CLUSTER; size >= 2; size--)
+  if (tiles > clusters_at_once(p, 2)) return 1; /* of larger ones start no more */
+  for (int size = (int)least(MOST_CLUSTER, steps); size >= 2; size--)
     if (tiles <= clusters_at_once(p, size) && ceil_div(steps, ceil_div(steps, size)) == size) return size;
   return 1;
 }
 
-int split_count(const struct row *row, const struct problem *p) {
+int shared_split(const struct row *row, const struct problem *p) {
   enum { MOST = 64 }; /* a slot counts to 255 */
   if (p->rows == 0 || p->n == 0 || p->k == 0 || p->count == 0) return 1;
   if (p->count != 1 && p->op != OP_GROUPED_MM) return 1;
-  int64_t tiles = least(tile_count(row, p), INT32_MAX) * p->count, steps = ceil_div(p->k, row->block_k);
+  int64_t tiles = least(tile_count(row, p), INT32_MAX) * p->count, steps = blocks_of(p->k, row->block_k);
   if (row->guard & GUARD_CLUSTER) return cluster_size(tiles, steps, p);
-  if (!(row->guard & GUARD_WORKSPACE) || 2 * tiles > p->multiprocessors) return 1;
+  if (2 * tiles > p->multiprocessors) return 1;
   return (int)ceil_div(steps, ceil_div(steps, least(least(p->multiprocessors / tiles, steps), MOST)));
 }
 

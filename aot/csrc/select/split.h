@@ -14,7 +14,10 @@ int64_t tile_count(const struct row *row, const struct problem *problem);
 /* In how many pieces a row shares K of each tile, of a group's by the K that is expected of it (1: it does not, or the
  * problem has no use for it), and the bytes of workspace that takes: an int64 for each tile, then a float32 tile for
  * each piece. */
-int split_count(const struct row *row, const struct problem *problem);
+int shared_split(const struct row *row, const struct problem *problem); /* of rows that share K */
+static inline int split_count(const struct row *row, const struct problem *problem) {
+  return row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE) ? shared_split(row, problem) : 1;
+}
 uint64_t split_workspace(const struct row *row, const struct problem *problem);
 uint64_t semaphore_bytes(const struct row *row, const struct problem *problem);
 

@@ -107,7 +107,7 @@ def test_a_changed_call_is_not_taken_for_the_one_before(name):
     assert [launched(x) for x in (call, changed, back, changed, call)] == [plain, wanted, plain, wanted, plain]
 
 
-# Calls that differ in one field, more of them than are remembered: some meet an entry of another in their place.
+# Calls that differ in one field; tests/c/plans.c makes more than are remembered.
 SERIES = {
     "address": lambda i: big(a=at(0) + 16 * i),
     "lda": lambda i: big(lda=520 + 8 * i),
@@ -130,6 +130,15 @@ def test_many_calls_in_turn_each_get_their_own(name):
     fresh = [launched_fresh(call) for call in calls]
     for _ in range(2):
         assert [launched(call) for call in calls] == fresh
+
+
+@needs(90)
+@in_stand_in()
+def test_hundreds_of_problems_in_turn_encode_nothing_anew():
+    calls = [big(m=m, d=at(3) + 4096 * (m % 7)) for m in range(1, 600)]
+    first, made = [launched(call) for call in calls], encoded()
+    assert [launched(call) for call in calls] == first
+    assert encoded() == made > len(calls)
 
 
 @in_stand_in(SM="90,80")

@@ -88,3 +88,15 @@ def test_the_core_is_clean_under_the_sanitizer(tmp_path, name):
     started, loaded, rows = map(int, re.findall(r"\d+", done.stdout))
     assert started == 2  # the program's own and the library's
     assert loaded == rows > 5
+
+
+@pytest.mark.parametrize("name", SANITIZERS)
+def test_a_thread_keeps_thousands_of_plans_and_none_is_taken_for_another(tmp_path, name):
+    """Lone, since choosing shows in no call of the driver. The address sanitizer also tells what a thread leaves."""
+    folder = sources()
+    kept = folder / "launch" / "plan_cache.c"
+    sanitized(folder, SANITIZERS[name], tmp_path / "plans", kept, TESTS / "c" / "plans.c", "-Wl,--wrap=calloc")
+    done = run(tmp_path / "plans", driver=False, TSAN_OPTIONS="halt_on_error=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    plans, maps = map(int, re.findall(r"\d+", done.stdout))
+    assert plans < 200 and maps < 200  # of 4000 each

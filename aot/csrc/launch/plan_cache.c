@@ -45,6 +45,7 @@ struct index {
 };
 
 struct memory_of_thread {
+  void *allocated; /* it begins in here, where tensor maps may stand */
   struct index plan_index, map_index;
   struct known_plan plans[KEPT];
   struct known_map maps[KEPT];
@@ -67,7 +68,7 @@ static pthread_key_t owner; /* frees a thread's memory when it ends */
 
 static void forget(void *kept) {
   memory = NULL; /* whatever else the thread does on its way out may call again */
-  free(kept);
+  free(((struct memory_of_thread *)kept)->allocated);
 }
 
 static bool begin_owner(void) {
@@ -85,18 +86,20 @@ __attribute__((destructor)) static void end_owner(void) {
   if (owner_state == BEGUN) pthread_key_delete(owner);
   owner_state = FAILED;
   pthread_mutex_unlock(&beginning);
-  forget(memory);
+  if (memory) forget(memory);
 }
 
 /* NULL where it cannot be had, or could not be freed. */
 static struct memory_of_thread *begun_memory(void) {
   if (memory || !begin_owner()) return memory;
-  struct memory_of_thread *made = calloc(1, sizeof *made);
-  if (!made || pthread_setspecific(owner, made)) {
-    free(made);
-    return NULL;
-  }
-  return memory = made;
+  const size_t step = _Alignof(struct memory_of_thread);
+  char *allocated = calloc(1, sizeof(struct memory_of_thread) + step);
+  if (!allocated) return NULL;
+  struct memory_of_thread *made = (void *)(allocated + (step - (uintptr_t)allocated % step));
+  made->allocated = allocated;
+  if (pthread_setspecific(owner, made) == 0) return memory = made;
+  free(allocated);
+  return NULL;
 }
 
 /* ---- Indices ---- */
@@ -109,9 +112,10 @@ HOT static inline uint64_t hash_of(uint64_t a, uint64_t b, uint64_t c, uint64_t 
 
 /* By what tells calls of a program apart; the whole key is compared afterwards. */
 HOT static inline uint64_t hash_of_plan(const struct problem *p) {
-  uint64_t words = (uint64_t)p->met << 32 | (uint64_t)(p->a_type << 8 | p->trans_a << 4 | p->trans_b << 5);
+  uint64_t kind =
+      (uint64_t)p->a_type << 8 | (uint64_t)p->trans_a << 4 | (uint64_t)p->trans_b << 5 | (uint64_t)p->activation;
   return hash_of((uint64_t)p->m, (uint64_t)p->n, (uint64_t)p->k, (uint64_t)p->count ^ p->workspace_bytes << 20,
-                 words | (uint64_t)p->activation);
+                 kind ^ (uint64_t)p->met << 32);
 }
 
 HOT static inline uint64_t hash_of_map(const struct matrix *m) {

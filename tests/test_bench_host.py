@@ -3,7 +3,7 @@
 import ctypes
 
 import pytest
-from calls import Call, at, count, current, fail, launches, new_stream, ok
+from calls import Call, at, count, current, fail, launches, new_stream, ok, values
 from libgemm._library import LIBRARY, ffi
 from stand_in import in_stand_in
 from torch_like import Tensor, install, torch
@@ -98,15 +98,16 @@ def rehearsal_torch() -> list:
 @in_stand_in()
 def test_the_whole_measure():
     seen = rehearsal_torch()
-    host.CALLS = 16
+    host.CALLS, host.MANY = 16, 40
     with current(0):
         found = host.host_times(repeats=3)
-    assert list(found["rows"]) == list(host.SHAPES) and found["note"] == ""
-    keys = {"c_us", "bare_us", "c_ratio", "python_us", "torch_us", "python_ratio"}
-    for row in found["rows"].values():
-        assert set(row) == keys and all(value > 0 for value in row.values())
+    many = "m x 512 x 512 NN in turn, m from 1 to 40"
+    assert list(found["rows"]) == [*host.SHAPES, many] and found["note"] == ""
+    from_c, from_python = {"c_us", "bare_us", "c_ratio"}, {"python_us", "torch_us", "python_ratio"}
+    for name, row in found["rows"].items():
+        assert set(row) == (from_c if name == many else from_c | from_python) and all(us > 0 for us in row.values())
         assert row["c_ratio"] == row["c_us"] / row["bare_us"]
-        assert row["python_ratio"] == row["python_us"] / row["torch_us"]
+        assert name == many or row["python_ratio"] == row["python_us"] / row["torch_us"]
     assert found["pointer_query_us"] > 0
     in_turn = [one for one in seen if one != "wait"][-16:]
     assert in_turn == [(512, 512, 512), (1, 8192, 1280)] * 8
@@ -114,7 +115,8 @@ def test_the_whole_measure():
     table = host.lines(found)
     assert len(table) == len(found["rows"]) + 2 and all(len(line) <= 120 for line in table)
     splits = {launch["grid"][0] for launch in launches() if launch["captured"]}
-    assert len(splits) >= 3 and count("cuStreamBeginCapture_v2") == 4 * 5
+    assert len(splits) >= 3 and count("cuStreamBeginCapture_v2") == 4 * 5 + 40
+    assert sorted({values(launch)["M"] for launch in launches()[-2 * 40 :]}) == [*range(1, 41)]  # all of them in turn
 
 
 @in_stand_in()

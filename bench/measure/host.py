@@ -31,6 +31,7 @@ SHAPES = {  # name -> (m, n, k, b stored by columns), bf16
     "1 x 1280 x 8192 NT": [(1, 1280, 8192, True)],
     "512 x 512 x 512 NN and 1 x 1280 x 8192 NT in turn": [(512, 512, 512, False), (1, 1280, 8192, True)],
 }
+MANY = 500  # problems, each m of its own: what a process that serves people asks for, from C alone
 DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 
@@ -72,6 +73,7 @@ def alternate(runs: dict, synchronise, repeats: int) -> dict[str, float]:
 
 def c_runs(loops: Loops, driver: Driver, gemm: int, stream: int, structs: list) -> dict:
     """Batches of libgemm's C call on each of these structs (addresses) in turn, and of the same launches alone."""
+    calls = max(CALLS, len(structs))
     call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(gemm)
 
     def once(struct: int) -> None:
@@ -84,8 +86,8 @@ def c_runs(loops: Loops, driver: Driver, gemm: int, stream: int, structs: list) 
     launches, args = (Launch * len(again))(*again), (ctypes.c_void_p * len(structs))(*structs)
     bare = ctypes.c_void_p(driver.address("cuLaunchKernelEx"))
     return {
-        "c": lambda: loops.time("host_gemm", ctypes.c_void_p(gemm), args, len(structs), CALLS),
-        "bare": lambda: loops.time("host_launch", bare, launches, len(again), CALLS),
+        "c": lambda: loops.time("host_gemm", ctypes.c_void_p(gemm), args, len(structs), calls),
+        "bare": lambda: loops.time("host_launch", bare, launches, len(again), calls),
     }
 
 
@@ -141,6 +143,12 @@ def host_times(repeats: int = REPEATS) -> dict:
         made = torch.randn(*((cols, rows) if by_columns else (rows, cols)), device="cuda").to(torch.bfloat16)
         return made.t() if by_columns else made
 
+    def c_row(sets: list) -> dict:
+        made = [make_struct(*one, stream.cuda_stream) for one in sets]
+        structs = [int(ffi.cast("uintptr_t", args)) for args, _ in made]
+        us = alternate(c_runs(loops, driver, gemm, stream.cuda_stream, structs), wait, repeats)
+        return {"c_us": us["c"], "bare_us": us["bare"], "c_ratio": us["c"] / us["bare"]}
+
     note, loops, driver, found = "", None, Driver(), {}
     try:
         loops = Loops()
@@ -160,14 +168,22 @@ def host_times(repeats: int = REPEATS) -> dict:
         us = alternate({who: python_run(call, sets) for who, call in calls.items()}, wait, repeats)
         row = {"python_us": us["python"], "torch_us": us["torch"], "python_ratio": us["python"] / us["torch"]}
         if loops and not note:
-            made = [make_struct(*one, stream.cuda_stream) for one in sets]
-            structs = [int(ffi.cast("uintptr_t", args)) for args, _ in made]
             try:
-                us = alternate(c_runs(loops, driver, gemm, stream.cuda_stream, structs), wait, repeats)
-                row |= {"c_us": us["c"], "bare_us": us["bare"], "c_ratio": us["c"] / us["bare"]}
+                row |= c_row(sets)
             except RuntimeError as error:
                 note = f"C was not timed from {name} on: {error}"
         found[name] = row
+    if loops and not note:
+        b = matrix(512, 512, False)
+        many = [
+            (matrix(m, 512, False), b, torch.empty(m, 512, device="cuda", dtype=torch.bfloat16))
+            for m in range(1, MANY + 1)
+        ]
+        name = f"m x 512 x 512 NN in turn, m from 1 to {MANY}"
+        try:
+            found[name] = c_row(many)
+        except RuntimeError as error:
+            note = f"C was not timed on {name}: {error}"
     pointers = [array.data_ptr() for one in sets for array in one]
     query = query_us(loops, driver, pointers, wait, repeats) if loops else None
     return {"rows": found, "pointer_query_us": query, "note": note}
@@ -177,8 +193,9 @@ def lines(report: dict) -> list[str]:
     """The report as a table."""
     table = [f"{'microseconds of host time':52}{'C':>7}{'bare':>7}{'ratio':>7}{'Python':>8}{'torch':>7}{'ratio':>7}"]
     for name, row in report["rows"].items():
-        c = [f"{row[key]:7.2f}" if key in row else "      -" for key in ("c_us", "bare_us", "c_ratio")]
-        table.append(f"{name:52}{''.join(c)}{row['python_us']:8.2f}{row['torch_us']:7.2f}{row['python_ratio']:7.2f}")
+        keys = {"c_us": 7, "bare_us": 7, "c_ratio": 7, "python_us": 8, "torch_us": 7, "python_ratio": 7}
+        figures = [f"{row[key]:{width}.2f}" if key in row else f"{'-':>{width}}" for key, width in keys.items()]
+        table.append(f"{name:52}{''.join(figures)}")
     if report["pointer_query_us"] is not None:
         table.append(f"one cuPointerGetAttribute: {report['pointer_query_us']:.3f}")
     return table + [report["note"]] * bool(report["note"])

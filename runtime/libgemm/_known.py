@@ -6,11 +6,10 @@ must be refused, since only that way has the sentences.
 """
 
 import ctypes
-import struct
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from libgemm._describe import Describe, describer
@@ -39,6 +38,11 @@ def learn_torch() -> None:
         Parameter, Tensor = torch.nn.Parameter, torch.Tensor
 
 
+@cache
+def bytes_type(count: int) -> Any:
+    return ctypes.c_char * count
+
+
 @dataclass(slots=True, eq=False)
 class Kept:
     """A filled struct. One call at a time uses it: Python's lock is released while that runs."""
@@ -61,7 +65,10 @@ class Known:
     """The calls of one operation whose arguments begin with sizes and then a, b, c, d, bias and group ends."""
 
     def __init__(self, kind: str):
-        self.kind, self.run = kind, getattr(lib, f"libgemm_{kind}")
+        self.run = getattr(lib, f"libgemm_{kind}")
+        self.offsets = {
+            field: ffi.offsetof(f"libgemm_{kind}_args", field) for field in ("a", "c", "d", "workspace", "stream")
+        }
         self.calls: dict[Any, list[Kept]] = {}
 
     def again(
@@ -137,31 +144,37 @@ class Known:
         `options` are all, alpha and beta first; `out` may be a new one."""
         torch, (name, places) = sys.modules["torch"], key
         alpha, beta, *named = options
-        numbers = {type(alpha), type(beta)} <= {int, float} and alpha != 0  # a key would not tell 0.0 from -0.0
-        hashed = all(isinstance(x, (str, int, torch.dtype, type(None))) for x in named)
-        odd = any(place % 16 for place in struct.unpack_from("4Q", places))  # a, b, c, d: copied, or read otherwise
-        devices = {x.device for x in (a, b, c, out, bias, ends) if x is not None}  # of another one the call waits
-        if odd or not numbers or not hashed or len(devices) > 1:
+        if not {type(alpha), type(beta)} <= {int, float} or alpha == 0:  # a key would not tell 0.0 from -0.0
+            return
+        for option in named:
+            if option is not None and not isinstance(option, (str, int, torch.dtype)):
+                return
+        first = a.device
+        for x in (b, c, out, bias, ends):  # of another device the call waits
+            if x is not None and x.device != first:
+                return
+        low = places[0] | places[8] | places[16] | places[24]  # bits of a, b, c and d, little-endian
+        if low % 16:  # odd ones are copied, or read otherwise
             return
         if len(self.calls) >= MOST:
             self.calls.clear()
-        memory, struct_name = ffi.buffer(args), f"libgemm_{self.kind}_args"
+        memory, offsets = ffi.buffer(args), self.offsets
 
         def word(field: str) -> Any:
-            return ctypes.c_uint64.from_buffer(memory, ffi.offsetof(struct_name, field))
+            return ctypes.c_uint64.from_buffer(memory, offsets[field])
 
-        new = partial(torch.empty, device=a.device)
+        new = partial(torch.empty, device=first)
         self.calls.setdefault(name, []).append(
             Kept(
                 args,
-                places=(ctypes.c_char * len(places)).from_buffer(memory, ffi.offsetof(struct_name, "a")),
+                places=bytes_type(len(places)).from_buffer(memory, offsets["a"]),
                 c=word("c") if (c is None) == (beta != 0) else None,
                 d=word("d"),
                 workspace=word("workspace"),
                 stream=word("stream"),
                 out_is_c=beta != 0,
                 device=a.get_device(),
-                may_be_negated={a.dtype, out.dtype} != {torch.bfloat16},
+                may_be_negated=not (a.dtype is out.dtype is torch.bfloat16),
                 new_workspace=partial(new, args.workspace_bytes, dtype=torch.uint8) if args.workspace_bytes else None,
                 new_out=partial(new, out.shape, dtype=out.dtype),
                 alive=alive,

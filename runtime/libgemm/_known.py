@@ -17,7 +17,7 @@ from libgemm._framework import LaunchStream, raw_stream, version_mover
 from libgemm._library import check, ffi, lib
 
 ONE, ZERO = 1.0, 0.0  # alpha and beta as defaults: the very same objects each time, so that `is` finds them
-MOST = 1024  # keys of an operation; at one more all are dropped
+MOST = 4096  # keys of an operation; at one more all are dropped
 Key = tuple[Any, bytes]  # what a call is kept under, and the addresses of its tensors
 # Of torch, once it is imported and a call was made: its tensors' types that hide nothing, and functions of it.
 Tensor: Any = None

@@ -12,7 +12,7 @@ from pathlib import Path
 from aot.artifact import Artifact
 from aot.compile import DEVICE, source_closure
 from aot.toolchain import ENVIRONMENT, assembler
-from kernels.table.arguments import ARGUMENTS
+from kernels.table.arguments import ARGUMENTS, TENSORS
 from kernels.table.spec import Variant
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,7 +34,7 @@ class Cache:
     def __init__(self, folder: Path, min_driver: int | None):
         self.folder = folder
         self.min_driver = min_driver
-        self.sources: dict[str, str] = {}
+        self.sources: dict[str, tuple[str, set[str]]] = {}
         self.toolchain = digest(
             str(FORMAT),
             importlib.metadata.version("triton"),
@@ -42,20 +42,25 @@ class Cache:
             *((ROOT / "aot" / name).read_bytes() for name in DRIVERS),
         )
 
-    def source_digest(self, kernel: str) -> str:
+    def source(self, kernel: str) -> tuple[str, set[str]]:
+        """A digest of the kernel's sources, and the words in them."""
         if kernel not in self.sources:
             files = source_closure(kernel)
             words = set(re.findall(r"\w+", " ".join(f.read_text() for f in files)))
             types = json.dumps({name: kind for name, kind in ARGUMENTS.items() if name in words})
             texts = {str(f.relative_to(DEVICE)): f.read_bytes() for f in files}
-            self.sources[kernel] = digest(types, *(part for text in texts.items() for part in text))
+            self.sources[kernel] = digest(types, *(part for text in texts.items() for part in text)), words
         return self.sources[kernel]
 
     def key(self, variant: Variant) -> str:
+        source, words = self.source(variant.kernel)
+        constants = {name: value for name, value in variant.constexprs().items() if name in words}
+        boxes = {name: variant.box(name) for name in TENSORS if name in words}
+        warps, stages = variant.config.warps, variant.config.stages
         chosen = assembler(variant.target, self.min_driver)
-        options = [variant.constexprs(), variant.config.__dict__, variant.architecture, chosen]
+        options = [constants, boxes, warps, stages, variant.architecture, chosen]
         facts = json.dumps([variant.name, variant.kernel, *options])
-        return digest(self.toolchain, self.source_digest(variant.kernel), facts)
+        return digest(self.toolchain, source, facts)
 
     def path(self, variant: Variant) -> Path:
         key = self.key(variant)

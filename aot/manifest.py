@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 
-from aot.artifact import Artifact
+from aot.artifact import Artifact, Box
 from aot.toolchain import ENVIRONMENT
 from kernels.table.model import known_of, tuned, tuned_name
 from kernels.table.spec import OPS, Variant
@@ -30,8 +30,24 @@ def digest(value) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()[:16]
 
 
+def encoded_boxes(variant: Variant, artifact: Artifact) -> list[Box]:
+    """What the host encodes: a tile of any width has boxes of its own rows, and none for parts that it has not."""
+    found = []
+    for box in artifact.boxes:
+        rows = variant.box_rows(box.name)
+        found.append(box if rows is None else dataclasses.replace(box, rows=rows))
+    return [box for box in found if box.rows]
+
+
+def blocks_together(variant: Variant, artifact: Artifact) -> int:
+    """Blocks of a cluster that start together whatever the problem: the compiler's, or the kernel's own."""
+    return max(artifact.ctas, variant.config.cluster)
+
+
 def describe(variant: Variant, artifact: Artifact) -> dict:
     facts = artifact.launch_facts()
+    facts["boxes"] = [dataclasses.asdict(box) for box in encoded_boxes(variant, artifact)]
+    facts["ctas"] = blocks_together(variant, artifact)
     del facts["variant"], facts["target"], facts["kernel"], facts["params"]  # params stand once for each kernel
     fit = digest(dataclasses.asdict(variant.fit)) if variant.fit else None
     return {**variant.to_dict(), **facts, "origin": "tuned" if variant.fit else "untuned", "fit": fit}

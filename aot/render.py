@@ -7,9 +7,10 @@ from pathlib import Path
 import jinja2
 
 from aot.artifact import Artifact
-from aot.manifest import canonical, driver_floor
+from aot.manifest import blocks_together, canonical, driver_floor, encoded_boxes
 from aot.pack import STRIPE, Packed, sums
 from kernels.table.activations import ACTIVATIONS
+from kernels.table.arguments import TENSORS
 from kernels.table.dtypes import DTYPES, PRECISIONS, TYPES
 from kernels.table.model import CLUSTERS, MACHINE, PENALTY, known_of
 from kernels.table.spec import HELPERS, LAYOUTS, OPS, Variant
@@ -18,7 +19,7 @@ from kernels.table.targets import INTEGRATED, TARGETS
 TEMPLATES = Path(__file__).parent / "templates"
 
 ALL_OPS = OPS + HELPERS  # the C enum op
-MOST_ROWS = 64  # of one problem; select/cost.c keeps an estimate of each
+MOST_ROWS = 256  # of one problem; select/cost.c keeps an estimate of each. As many as tuning compares
 
 Row = tuple[Variant, Artifact]
 
@@ -152,9 +153,14 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
              "op": ALL_OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a].c_enum,
              "d_type": DTYPES[v.problem.d].c_enum,
              "precision": PRECISIONS[v.problem.precision], "layout": LAYOUTS.index(v.problem.layout),
+             "boxes": encoded_boxes(v, a), "parts": sum(box.name.startswith("c_") for box in a.boxes),
+             "ctas": blocks_together(v, a),
+             "share_a": v.config.cluster if v.family.swap_ab else 1,
+             "share_b": 1 if v.family.swap_ab else v.config.cluster,
              "fit": f"&{fit_symbol(v)}" if v.fit else "NULL", "model": [float(number) for number in astuple(v.model)]}
             for v, a in rows
         ],
+        tensors=TENSORS,
         launchers=[launcher_name(kernel) for kernel in signatures],
         targets=target_tables(rows),
         buildables=[

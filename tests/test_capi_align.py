@@ -213,3 +213,23 @@ def test_untuned_targets_with_a_copy_engine_copy_too():
 @in_stand_in(SM=80)
 def test_targets_without_one_do_not():
     assert big(lda=2049).workspace() == 0
+
+
+@needs(90)
+@pytest.mark.parametrize("layout", ["tn", "tt"])
+@in_stand_in()
+def test_few_rows_of_a_transposed_a_are_turned_first_where_that_is_expected_to_be_faster(layout):
+    """TMA brings 64 rows of such an A at least. 16-bit: B stays where it is."""
+    m, n, k, ldb = 8, 11592, 4488, 11592 if layout == "tn" else 4488
+    sizes = {"m": m, "n": n, "k": k, "lda": 16, "ldb": ldb, "ldc": n, "ldd": n}
+    call = with_space(big(layout, **sizes))
+    assert call.args.workspace_bytes == m * up(k, 64) * 2
+    copy, product = two_launches(call)
+    assert f"_n{layout[1]}__" in text(call.variant().name)
+    found = values(copy)
+    assert [found[f"a_{x}"] for x in ("rows", "cols", "transpose")] == [k, m, 1] and found["b_rows"] == 0
+    assert map_of(product, "a") == (at(SPACE), (k, m), 2 * up(k, 64))
+    before = len(launches())
+    ok(big(layout, **sizes).run())  # without a workspace there is one launch
+    assert len(launches()) == before + 1
+    assert with_space(big(layout, **{**sizes, "m": 136, "lda": 136})).args.workspace_bytes == 0

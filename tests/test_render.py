@@ -107,7 +107,9 @@ def test_weights_and_known_shapes_reach_the_table():
     assert len(lines) > 10 and [line for line in lines if line not in known] == []
     shapes = [[int(x) for x in line.split("{")[1].split(",")[:5]] for line in known.splitlines()[:-1]]
     assert shapes == sorted(shapes) and len(shapes) >= len(lines)  # choose.c looks for one by halves
-    for name, fit in found.fits.items():
+    ships = {variant.fit_name for variant, _ in sample_rows()} & found.fits.keys()
+    assert len(ships) > 30
+    for name, fit in ((name, found.fits[name]) for name in ships):
         weights = re.search(rf"struct fit fit_sm90_{name} = \{{(.*?)\n\}};", text, re.S)[1]
         numbers = [float(x) for x in re.findall(r"(-?[\d.]+(?:e-?\d+)?)f", weights)]
         assert numbers == [fit.scale, *(w for row in fit.weights for w in row)], name

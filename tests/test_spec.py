@@ -1,6 +1,7 @@
 """The table of variants and its vocabulary: every row checks, every bad row is refused with its reason."""
 
 import dataclasses
+import math
 import re
 import typing
 from itertools import product
@@ -12,6 +13,7 @@ from sample import ROOT
 from kernels.table.activations import ACTIVATIONS
 from kernels.table.dtypes import DTYPES, TYPES
 from kernels.table.model import tuned
+from kernels.table.sm90 import hopper_variant
 from kernels.table.sm90_grouped import ACTIVATED, grouped_rows
 from kernels.table.spec import LAYOUTS, OPS, Config, Problem, SpecError, Variant
 from kernels.table.targets import DEFAULT_TARGETS, TARGETS
@@ -92,6 +94,7 @@ def test_the_good_row_passes_and_its_constants_follow_the_row():
     GOOD.check()
     constants = GOOD.constexprs()
     assert (constants["TRANS_A"], constants["TRANS_B"], constants["ALIGN"], constants["ACTIVATE"]) == (0, 1, 8, 1)
+    assert constants.pop("SYMBOL") == GOOD.symbol
     assert all(isinstance(value, int) and not isinstance(value, bool) for value in constants.values())
     assert GOOD.argument_type("a_ptr") == "*bf16"
     assert GOOD.argument_type("lda") == "i64"
@@ -148,7 +151,7 @@ def test_rows_for_whole_matrices_are_legal_each_once_and_fit():
 
 
 def test_each_problem_of_packed_groups_has_the_rows_it_may_have():
-    tiles = [list(tile) for tile in tuned(90, "grouped_mm").tiles]
+    tiles = [list(tile) for tile in tuned(90, "grouped_mm").tiles["nt"]]  # one set for all layouts
     for problem in PACKED:
         own = list(grouped_rows(problem))
         if problem.a == "f32" and (problem.precision, problem.layout) != ("tf32", "nt"):
@@ -187,3 +190,64 @@ def test_boxes_of_a_swapped_tile_are_runs_of_rows():
 def test_a_pointer_that_a_guard_aligns_is_told_to_the_compiler():
     assert all(row.divisible("d_ptr") and not row.divisible("bias_ptr") for row in GROUPED)
     assert not changed(GOOD, "", guard=()).divisible("d_ptr")
+
+
+FLEX = {row.name: row for row in variants((90,)) if row.family.any_width}
+
+
+def flex(
+    family: str = "flex_coop", layout: str = "nt", d: str = "bf16", tile=(128, 144, 64), cluster: int = 1
+) -> Variant:
+    row = hopper_variant(Problem("gemm", "bf16", d, "exact", layout), family, *tile, cluster)
+    assert row is not None
+    return row
+
+
+def test_rows_of_any_width_are_legal_and_leave_room_for_their_barriers():
+    assert len(FLEX) > 100 and len({(row.left, row.right) for row in FLEX.values()}) > 20
+    for row in FLEX.values():
+        row.check()
+        line = 128  # bytes of K, or of 64 columns, that each row of a stage has
+        whole = [math.ceil(size / 64) * 64 if row.turned(name) else size
+                 for name, size in (("a_desc", row.config.block_m), ("b_desc", row.config.block_n))]  # fmt: skip
+        owners = 1 if row.family.cooperative else 2
+        used = row.config.stages * sum(whole) * line + owners * row.left * 128 * row.config.buffers
+        assert used <= TARGETS[90].shared_bytes - 1024 and row.config.stages >= 3, row.name
+
+
+@pytest.mark.parametrize(
+    ("row", "boxes"),
+    [
+        # A and B by rows of K; D by 64 columns and by 16, since 144 = 64 + 64 + 16
+        (flex(), {"a_desc": 128, "b_desc": 144, "d_desc": None, "d_desc_2": 0, "d_desc_4": None, "d_desc_8": 0}),
+        (flex(cluster=2), {"a_desc": 128, "b_desc": 72}),  # each of two blocks loads half of the right operand
+        (flex("flex_coop_swap", tile=(144, 128, 64), cluster=2), {"a_desc": 72, "b_desc": 128}),
+        (flex(layout="tt"), {"a_desc": None, "b_desc": 144}),  # contiguous along M: 64 x 64 as declared
+        (flex(tile=(128, 88, 64)), {"d_desc": None, "d_desc_2": 0, "d_desc_4": None, "d_desc_8": None}),
+        (flex(d="f32", tile=(128, 96, 64)), {"d_desc": None, "d_desc_2": 0, "d_desc_4": 0, "d_desc_8": 0}),
+    ],
+)
+def test_boxes_of_a_tile_of_any_width_are_those_of_its_rows_and_parts(row, boxes):
+    """None: as the compiler declared them; 0: no part leaves that way."""
+    assert {name: row.box_rows(name) for name in boxes} == boxes
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"block_m": 96}, ["block_m = 96", "(128, 192, 256)"]),
+        ({"block_n": 140}, ["block_n = 140", "a multiple of 8"]),
+        ({"cluster": 3}, ["cluster = 3", "(1, 2, 4)"]),
+        ({"cluster": 4}, ["cluster = 4", "a divisor of 18"]),  # units of 8 rows in 144
+        ({"buffers": 3}, ["buffers = 3", "(1, 2)"]),
+    ],
+)
+def test_a_bad_tile_of_any_width_is_refused(fields, words):
+    with pytest.raises(SpecError) as caught:
+        changed(flex(), "config", **fields).check()
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_a_family_of_powers_of_two_takes_no_cluster_that_shares_loads():
+    with pytest.raises(SpecError, match="cluster = 2: allowed is 1"):
+        changed(GOOD, "config", cluster=2).check()

@@ -47,9 +47,9 @@ static inline int64_t ceil_div(int64_t a, int64_t b) {
   if ((uint64_t)(a | b) >> 32) return a / b + (a % b != 0);
   return (int64_t)((uint32_t)a / (uint32_t)b) + ((uint32_t)a % (uint32_t)b != 0);
 }
-/* The same of a block's side, which is a power of two (kernels/table/spec.py). */
+/* The same of a size, 0 to LIBGEMM_MAX_SIZE, in blocks of a tile's extent: a division of 32 bits. */
 static inline int64_t blocks_of(int64_t size, int64_t block) {
-  return (size + block - 1) >> __builtin_ctzll((uint64_t)block);
+  return ((uint32_t)size + (uint32_t)block - 1) / (uint32_t)block;
 }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 

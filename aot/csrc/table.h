@@ -17,12 +17,13 @@ struct call;
 typedef libgemm_status (*launcher)(const struct row *row, const struct device *device, struct call *call,
                                    int64_t grid_x, libgemm_stream stream);
 
-/* What one copy through a descriptor moves; all 0 where the kernel takes no such descriptor. */
+/* What one copy through a descriptor moves; all 0 where the kernel uses no such descriptor. */
 struct box {
   uint16_t rows, cols;
   uint8_t swizzle, element; /* CUtensorMapSwizzle, CUtensorMapDataType */
 };
-enum { TENSOR_COUNT = 4 }; /* A, B, C, D */
+/* In the order of TENSORS in kernels/table/arguments.py: of C and D four boxes, the later ones narrower. */
+enum { TENSOR_A, TENSOR_B, TENSOR_C, TENSOR_D = TENSOR_C + 4, TENSOR_COUNT = TENSOR_D + 4 };
 
 /* A checksum: of a cubin's words of 8 bytes (little-endian, zeros at the end) the sum, and the sum of all sums on the
  * way, both modulo 2^64 (after Fletcher). Any one bit that changes, changes it. */
@@ -60,6 +61,7 @@ struct row {
   uint16_t guard; /* enum guard bits */
   uint8_t warps, ctas;
   int16_t block_m, block_n, block_k;
+  uint8_t share_a, share_b; /* blocks of a cluster that load A's rows, or B's, for each other; 1: each its own */
   uint8_t row_step; /* a tile's rows of A come in steps of so many, and are shared out evenly; 0: all of them, always */
   int16_t registers;
   uint32_t shared_bytes, local_bytes;
@@ -69,6 +71,7 @@ struct row {
   uint8_t persistent; /* blocks take many tiles: no more are launched than fit on the device */
   uint8_t overlaps;   /* waits by itself for the kernel ahead of it, and so may be started before that ends */
   struct box boxes[TENSOR_COUNT];
+  uint8_t parts; /* boxes of D that the kernel takes, and of C: 0, 1 or 4, of which a tile may not use all */
   uint32_t chunk, index, cubin_bytes; /* which of a chunk's cubins is its own */
   struct sums sums;                   /* of the cubin */
 };

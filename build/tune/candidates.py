@@ -4,24 +4,52 @@ by `make build`. Stdlib only.
 One input type stands for all 16-bit ones: their kernels differ in nothing that takes time.
 """
 
-from kernels.table.families import DENSE_SM90
+import math
+
 from kernels.table.portable import reference_rows
 from kernels.table.sm90 import hopper_variant
 from kernels.table.sm90_grouped import grouped_variant
 from kernels.table.spec import LAYOUTS, Problem, Variant
 
-FAR = 3.0  # one whose estimate is this many times the best one's is not measured: it is taken to be as slow
+FAR = 1.6  # one whose estimate is this many times the best one's is not measured: it is taken to be as slow
 
-# family -> (tile rows, tile columns, steps in K)
+# family -> tiles (rows, columns, steps in K) that an earlier grid of all powers of two left
 GRID = {
-    "coop": ((128, 256), (128, 256), (64,)),
-    "pingpong": ((64, 128), (16, 32, 64, 128, 256), (64, 128)),
-    "swap": ((8, 16, 32, 64), (64, 128), (64, 128)),
-    "cluster": ((64, 128), (32, 64, 128), (64, 128)),
-    "swap_cluster": ((8, 16, 32), (64,), (128,)),
-    "masked": ((64,), (128,), (64,)),
-    "swap_split": ((8, 16, 32), (64,), (128,)),
+    "coop": ((128, 256, 64), (256, 128, 64)),
+    "pingpong": (
+        (128, 128, 64), (128, 64, 64), (64, 256, 64), (64, 128, 64), (64, 64, 128), (64, 32, 128), (64, 16, 128),
+    ),
+    "swap": ((8, 64, 128), (8, 128, 128), (16, 64, 128), (32, 64, 128), (32, 128, 128)),
+    "cluster": ((128, 128, 64), (128, 64, 128), (64, 128, 64), (64, 64, 128), (64, 32, 128)),
+    "swap_cluster": ((8, 64, 128), (16, 64, 128), (32, 64, 128)),
+    "masked": ((64, 128, 64),),
+    "swap_split": ((8, 64, 128),),
+}  # fmt: skip
+
+# Of tiles of any width: family -> left rows -> widths. With operands swapped left is B.
+WIDTHS = {
+    "flex_coop": {
+        128: (64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256),
+        192: (64, 80, 96, 112, 128, 144, 160, 176, 192),
+        256: (64, 80, 96, 112, 128, 144, 160, 176, 192),
+    },
+    "flex_pingpong": {
+        64: (80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256),
+        128: (72, 80, 88, 96, 112, 128, 144, 160, 168, 176, 192),
+    },
 }
+# Of those, in clusters whose blocks share the right operand, each loading a part: blocks -> the same.
+SHARED = {
+    2: {
+        "flex_coop": {128: (128, 144, 160, 192, 224, 256), 192: (96, 128, 160, 192), 256: (96, 128, 160, 192)},
+        "flex_pingpong": {64: (96, 128, 192, 256), 128: (96, 128, 160, 192)},
+    },
+    4: {
+        "flex_coop": {128: (128, 160, 192, 224, 256), 192: (96, 128, 160, 192), 256: (96, 128, 160)},
+        "flex_pingpong": {64: (64, 96, 128, 192, 256), 128: (64, 96, 128, 160, 192)},
+    },
+}
+FILLED = 0.8  # of the 64 columns that an operand contiguous along its rows comes in: less is not worth a tile
 
 # Of packed groups: (kernel, what is cut) -> (tile rows, tile columns)
 GROUPED_GRID = {
@@ -32,14 +60,16 @@ GROUPED_GRID = {
 }
 
 
-def is_sensible(family: str, m: int, n: int, k: int) -> bool:
-    """The rules that prune the grid: a consumer's accumulator fits its registers, a narrow tile takes long steps."""
-    cooperative = DENSE_SM90[family].cooperative
-    warps = 8 if cooperative else 4
-    accumulators = m * n // (warps * 32)
-    if accumulators > 128 or (cooperative and accumulators < 128):
-        return False
-    return k == 128 or m * n >= 64 * 128
+def flex_tiles(layout: str):
+    """(family, rows, columns, steps in K, blocks in a cluster) of all tiles of any width for a layout."""
+    sizes = [(cluster, family, left, right) for cluster, widths in ({1: WIDTHS} | SHARED).items()
+             for family, lefts in widths.items() for left, rights in lefts.items() for right in rights]  # fmt: skip
+    for cluster, family, left, right in sizes:
+        for swap, turned in ((False, layout[1] == "n"), (True, layout[0] == "t")):
+            whole = math.ceil(right / 64)
+            if turned and (right < FILLED * whole * 64 or whole % cluster):
+                continue
+            yield (f"{family}_swap", right, left, 64, cluster) if swap else (family, left, right, 64, cluster)
 
 
 def candidates(target: int = 90, a: str = "bf16") -> list[Variant]:
@@ -47,11 +77,9 @@ def candidates(target: int = 90, a: str = "bf16") -> list[Variant]:
     rows = []
     for layout in LAYOUTS:
         problem = Problem("gemm", a, a, "exact", layout)
-        for family, (ms, ns, ks) in GRID.items():
-            for m, n, k in ((m, n, k) for m in ms for n in ns for k in ks if is_sensible(family, m, n, k)):
-                row = hopper_variant(problem, family, m, n, k)
-                if row is not None:
-                    rows.append(row)
+        tiles = [(family, *tile) for family, tiles in GRID.items() for tile in tiles]
+        tiles += flex_tiles(layout)
+        rows += filter(None, (hopper_variant(problem, *tile) for tile in tiles))
         rows += [row for row in reference_rows(target) if row.problem == problem]
     for row in rows:
         row.check()

@@ -26,7 +26,8 @@ sys.path.insert(0, str(ROOT))
 
 from bench.measure.driver import driver  # noqa: E402
 from bench.suites import SUITES  # noqa: E402
-from bench.suites.roofline import floor_us  # noqa: E402
+from bench.suites.dense_drawn import KINDS  # noqa: E402
+from bench.suites.roofline import aligned, floor_us  # noqa: E402
 from build.tune.candidates import FAR, candidates  # noqa: E402
 from kernels.table import model  # noqa: E402
 
@@ -34,17 +35,23 @@ CANDIDATES = ROOT / ".cache" / "candidates"
 MEASURED = Path(__file__).parent / "measured"
 
 
+def decoding(draw: random.Random) -> tuple:
+    """Log-uniform sizes, half of them with the M of decoding, M any number below 128."""
+    low, high = draw.choice(((1, 512), (1, 16384)))
+    m, n, k = (math.exp(draw.uniform(math.log(x), math.log(y))) for x, y in ((low, high), (32, 65536), (32, 32768)))
+    layout = draw.choice(("NN", "NT", "NT", "TN", "TT"))
+    m = round(m) if layout[0] == "N" and m < 128 else max(8, round(m / 8) * 8)
+    return m, round(n / 8) * 8, round(k / 8) * 8, layout
+
+
 def draw_shape(seed: int) -> tuple[int, int, int, str]:
-    """Log-uniform sizes, multiples of 8 (M any below 128), half of them with the M of decoding; floor below 3 ms."""
+    """As the bench draws them, with seeds that it never has, or of decoding; floor below 3 ms."""
     draw = random.Random(f"tune {seed}")
     while True:
-        low, high = draw.choice(((1, 512), (1, 16384)))
-        m, n, k = (math.exp(draw.uniform(math.log(x), math.log(y))) for x, y in ((low, high), (32, 65536), (32, 32768)))
-        layout = draw.choice(("nn", "nt", "nt", "tn", "tt"))
-        m = round(m) if layout[0] == "n" and m < 128 else max(8, round(m / 8) * 8)
-        n, k = (round(x / 8) * 8 for x in (n, k))
-        if floor_us({"m": m, "n": n, "k": k, "dtype": "bf16"}) < 3000:
-            return m, n, k, layout
+        m, n, k, layout = draw.choice((*KINDS.values(), decoding))(draw)[:4]
+        row = {"m": m, "n": n, "k": k, "layout": layout, "dtype": "bf16", "out": "same"}
+        if aligned(row) and floor_us(row) < 3000:
+            return m, n, k, layout.lower()
 
 
 def suite() -> list[tuple[int, int, int, str]]:
@@ -94,10 +101,11 @@ class Worker:
     def near(self, m: int, n: int, k: int, layout: str) -> list[str]:
         """The candidates of a layout, without those that cannot win by the rates alone."""
         work = model.packed_work(m, n, k, layout, self.multiprocessors)
-        us = {
-            name: model.estimate(v.config.block_m, v.config.block_n, v.config.block_k, v.family, work)[0]
-            for name, v in self.rows.items() if v.problem.layout == layout
-        }  # fmt: skip
+        us = {}
+        for name, v in self.rows.items():
+            if v.problem.layout == layout and (v.config.cluster == 1 or model.is_shared(work)):
+                tile = v.config.block_m, v.config.block_n, v.config.block_k
+                us[name] = model.estimate(*tile, v.family, work, v.config.cluster)[0]
         return [name for name in us if us[name] <= FAR * min(us.values())]
 
     def measure(self, shape: tuple[int, int, int, str]) -> dict:

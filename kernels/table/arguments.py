@@ -7,7 +7,13 @@ ARGUMENTS = {
     "a_desc": "desc",
     "b_desc": "desc",
     "c_desc": "desc",
+    "c_desc_2": "desc",  # boxes of a half, a quarter and an eighth of the columns
+    "c_desc_4": "desc",
+    "c_desc_8": "desc",
     "d_desc": "desc",
+    "d_desc_2": "desc",
+    "d_desc_4": "desc",
+    "d_desc_8": "desc",
     "a_ptr": "*a",
     "b_ptr": "*a",
     "c_ptr": "*d",
@@ -63,3 +69,5 @@ ARGUMENTS = {
     "ragged": "i32",
     "zero_tail": "i32",
 }
+
+TENSORS = tuple(name for name, kind in ARGUMENTS.items() if kind == "desc")  # the order of C's enum of them

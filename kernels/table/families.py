@@ -12,7 +12,8 @@ class Family:
     split: str = ""  # how blocks that split K of a tile reduce: "cluster", through DSMEM, or "workspace"; "": no split
     swap_ab: bool = False  # computes D^T = B^T A^T, so that few rows of A fill the narrow side of the instruction
     balanced: bool = False  # a tile works on no more rows than its group needs, in steps of ROW_STEP
-    cooperative: bool = False  # two warpgroups share a tile; else each has its own
+    cooperative: bool = False  # warpgroups share a tile; else each has its own
+    any_width: bool = False  # one side of a tile is any multiple of 8, the other 64 rows for each warpgroup or 128
     persistent: bool = False  # as many blocks as fit on the device, each taking many tiles
     store: str = "registers"  # how a tile leaves: "tma", through shared memory, "reduce", from the sum, or "registers"
     light_epilogue: bool = False  # activations cost little, so that no row does without
@@ -55,6 +56,10 @@ SM90 = [
         persistent=True, store="tma", light_epilogue=True,
     ),
     Family("gemm", "masked", "sm90.gemm", ("descriptor_ab",), persistent=True),
+    Family("gemm", "flex_coop", "sm90.gemm_flex", any_width=True, cooperative=True, **TMA),
+    Family("gemm", "flex_coop_swap", "sm90.gemm_flex", any_width=True, cooperative=True, swap_ab=True, **TMA),
+    Family("gemm", "flex_pingpong", "sm90.gemm_flex", any_width=True, **TMA),
+    Family("gemm", "flex_pingpong_swap", "sm90.gemm_flex", any_width=True, swap_ab=True, **TMA),
     Family("gemm", "cluster", "sm90.gemm_cluster", **CLUSTER),
     Family("gemm", "swap_cluster", "sm90.gemm_cluster", swap_ab=True, **CLUSTER),
     Family("grouped_mm", "swap", "sm90.grouped_mm_swap", swap_ab=True, balanced=True, **TMA),

@@ -103,6 +103,12 @@ def stride_class(stride: int) -> int:
     return next(c for c, step in ((3, 128), (2, 64), (1, 32), (0, 1)) if stride % step == 0)
 
 
+def is_shared(w: Work) -> bool:
+    """Whether rows of any width whose blocks share loads in clusters are weighed: where stored rows of A or B begin on
+    16 but not on 32 bytes, TMA takes twice the time for each; elsewhere sharing costs what it saves."""
+    return 0 in (stride_class(w.a_stride), stride_class(w.b_stride))
+
+
 PENALTY = (1.25, 1.08, 1.04, 1.0)  # of a stride's class, on the bytes that move
 
 
@@ -130,8 +136,9 @@ def rows_of_tile(block_m: int, family: Family, m: int) -> int:
     return math.ceil(math.ceil(m / math.ceil(m / block_m)) / ROW_STEP) * ROW_STEP
 
 
-def estimate(block_m: int, block_n: int, block_k: int, family: Family, w: Work) -> tuple:
-    """(microseconds by the rates alone, and what they are made of): the first step of `features`."""
+def estimate(block_m: int, block_n: int, block_k: int, family: Family, w: Work, cluster: int = 1) -> tuple:
+    """(microseconds by the rates alone, and what they are made of): the first step of `features`. Of the operand that
+    `cluster` blocks share, each loads a part."""
     block_m = rows_of_tile(block_m, family, w.m)
     tiles_m, tiles_n = math.ceil(w.m / block_m), math.ceil(w.n / block_n)
     all_steps = math.ceil(w.k / block_k)
@@ -140,7 +147,8 @@ def estimate(block_m: int, block_n: int, block_k: int, family: Family, w: Work) 
     tiles, steps = tiles_m * tiles_n * w.count * split, math.ceil(all_steps / split)
     waves = math.ceil(tiles / w.multiprocessors)
     a, b = (PENALTY[stride_class(stride)] for stride in (w.a_stride, w.b_stride))
-    moved = steps * (block_m * a + block_n * b) * block_k * w.a_bytes
+    rows_a, rows_b = (block_m // cluster, block_n) if family.swap_ab else (block_m, block_n // cluster)
+    moved = steps * (rows_a * a + rows_b * b) * block_k * w.a_bytes
     load = waves * moved / MACHINE.load * 1e-3
     multiply = waves * steps * block_m * block_n * block_k * w.a_bytes / 2 / MACHINE.multiply * 1e-3
     l2 = tiles * moved / MACHINE.l2 * 1e-3
@@ -150,10 +158,10 @@ def estimate(block_m: int, block_n: int, block_k: int, family: Family, w: Work) 
     return us, load, multiply, memory, l2, waves, tiles, steps, split, tiles_m, tiles_n
 
 
-def features(block_m: int, block_n: int, block_k: int, family: Family, w: Work) -> list[float]:
+def features(block_m: int, block_n: int, block_k: int, family: Family, w: Work, cluster: int = 1) -> list[float]:
     """What the fitted formula weighs: logarithms of the estimate and its parts, their products, and the strides."""
     us, load, multiply, memory, l2, waves, tiles, steps, split, tiles_m, tiles_n = estimate(
-        block_m, block_n, block_k, family, w
+        block_m, block_n, block_k, family, w, cluster
     )
     block_m = rows_of_tile(block_m, family, w.m)
     parts = [
@@ -187,7 +195,9 @@ class Tuned:
     """What tuning left of one target: the tiles it ships, in order, and their weights where they were measured."""
 
     origin: dict
-    tiles: tuple[tuple, ...]  # family, block_m, block_n, block_k; of packed groups kernel, cut, block_m, block_n
+    tiles: dict[
+        str, tuple[tuple, ...]
+    ]  # layout -> family, block_m, block_n, block_k; of packed groups kernel, cut, ...
     known: tuple[tuple, ...]  # m, n, k, count, layout of 16-bit products (see Work), and the tile that won
     fits: dict[str, Fit]  # by tile and family, such as "128x256x64_coop"
 
@@ -211,4 +221,6 @@ def tuned(target: int, op: str = "gemm") -> Tuned | None:
         return None
     found = json.loads(path.read_text())
     fits = {name: Fit(row["scale"], tuple(map(tuple, row["weights"]))) for name, row in found["fits"].items()}
-    return Tuned(found["origin"], tuple(map(tuple, found["tiles"])), tuple(map(tuple, found["known"])), fits)
+    tiles = found["tiles"] if op == "gemm" else dict.fromkeys(("nn", "nt", "tn", "tt"), found["tiles"])
+    tiles = {layout: tuple(map(tuple, own)) for layout, own in tiles.items()}
+    return Tuned(found["origin"], tiles, tuple(map(tuple, found["known"])), fits)

@@ -1,15 +1,21 @@
 """The fast set for Hopper: which tiles of dense products there are, and which ship (tuned/sm90.json says)."""
 
+import math
+
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import DENSE_SM90, Family
 from kernels.table.model import tuned
 from kernels.table.spec import Config, Problem, Variant
 from kernels.table.targets import TARGETS
 
-# Tiles that also come with an activation, whose code makes a large tile's epilogue several times longer.
 MASKED = ("masked", 64, 128, 64)  # for a C or D that TMA cannot address
-ACTIVATED = {("coop", 128, 256, 64), ("pingpong", 64, 128, 64), ("swap", 16, 64, 128), ("swap", 32, 64, 128), MASKED}
-FIRST = 14  # of the tiles in order of what each gained: those that also come with float32 inputs or output
+# Of a layout's tiles in order of what each gained:
+FIRST = 14  # so many also come with float32 inputs or output
+FLOAT = (
+    ("coop", 128, 256, 64),
+    ("flex_coop_swap", 192, 192, 64),
+)  # and with float32 inputs, whose steps are half as deep, these
+ACTIVATED = 6  # and so many with an activation, whose code makes a large tile's epilogue several times longer
 SPARE = 1024  # bytes of shared memory for barriers, and what the compiler aligns
 RATE = 40  # relative throughput where no fit says it: of float32 rows, which run as tf32
 
@@ -42,14 +48,39 @@ def hopper_config(problem: Problem, family: Family, m: int, n: int, k: int) -> C
     return Config(m, n, k, warps, stages, parts=parts, persistent=family.persistent)
 
 
-def hopper_variant(problem: Problem, family: str, m: int, n: int, k: int, activated: bool = False) -> Variant | None:
+def flex_config(problem: Problem, family: Family, m: int, n: int, k: int, cluster: int = 1) -> Config | None:
+    """The same of a tile of any width: operands that are contiguous along their rows come 64 of them at a time."""
+    left, right = (n, m) if family.swap_ab else (m, n)
+    line = k * DTYPES[problem.a].bytes
+    turned = (problem.layout[0] == "t", problem.layout[1] == "n")  # A, B
+    whole = [math.ceil(rows / 64) * 64 if t else rows for rows, t in zip((m, n), turned, strict=True)]
+    owners = 1 if family.cooperative else 2
+    buffers = 2 if left <= 128 and owners == 1 else 1
+    room = TARGETS[90].shared_bytes - SPARE - owners * left * 128 * buffers
+    stages = min(8, room // (sum(whole) * line))
+    group = max(1, round(math.sqrt(132 * right / left)))
+    return (
+        Config(m, n, k, 4, stages, group_m=group, persistent=True, buffers=buffers, cluster=cluster)
+        if stages >= 3
+        else None
+    )
+
+
+def hopper_variant(
+    problem: Problem, family: str, m: int, n: int, k: int, cluster: int = 1, *, activated: bool = False
+) -> Variant | None:
     """One row of a family of DENSE_SM90, or None where that cannot compute the problem or does not fit. `k` counts
     elements of 16 bits, so that a tile of float32 inputs moves as many bytes."""
     record = DENSE_SM90[family]
     k = k * 2 // DTYPES[problem.a].bytes
-    config = hopper_config(problem, record, m, n, k)
-    if config is None or (record.swap_ab and problem.layout[0] == "t"):
-        return None  # a narrow tile of a transposed A is no operand of the tensor cores
+    if record.any_width:
+        config = flex_config(problem, record, m, n, k, cluster)
+    else:
+        config = hopper_config(problem, record, m, n, k)
+        if record.swap_ab and problem.layout[0] == "t":
+            return None  # a narrow tile of a transposed A is no operand of the tensor cores
+    if config is None:
+        return None
     linear = () if record.light_epilogue or activated else ("linear",)
     return Variant(problem, config, record.kernel, 90, (*record.guards, *linear), rate=RATE)
 
@@ -58,12 +89,14 @@ def hopper_rows(problem: Problem):
     """The rows that ship for one dense problem. Tensor cores take float32 (as tf32) only where K is contiguous."""
     if problem.a == "f32" and (problem.precision != "tf32" or problem.layout != "nt"):
         return
-    tiles = tuned(90).tiles if problem.d != "f32" else tuned(90).tiles[:FIRST]
-    for family, m, n, k in (*tiles, MASKED):
+    tiles = tuned(90).tiles[problem.layout]
+    heavy = [tile for tile in tiles if not DENSE_SM90[tile[0]].light_epilogue]
+    own = dict.fromkeys((*tiles[: FIRST if problem.d == "f32" else None], *(FLOAT if problem.a == "f32" else ())))
+    for tile in (*own, MASKED):
+        wide = problem.a == "f32" or (DENSE_SM90[tile[0]].cooperative and problem.d == "f32")
         for activated in (False, True):
-            wide = problem.a == "f32" or (DENSE_SM90[family].cooperative and problem.d == "f32")
-            if activated and ((family, m, n, k) not in ACTIVATED or wide):
+            if activated and (tile not in (*heavy[:ACTIVATED], MASKED) or wide):
                 continue
-            row = hopper_variant(problem, family, m, n, k, activated)
+            row = hopper_variant(problem, *tile, activated=activated)
             if row is not None:
                 yield row

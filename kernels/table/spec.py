@@ -6,6 +6,7 @@ and the test alike.
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass
 
 from kernels.table.arguments import ARGUMENTS
@@ -33,9 +34,9 @@ GUARDS = {
     "cluster": "fewer tiles than half the multiprocessors, and two steps in K or more to share (of groups: all tiles "
     "together, and K of one as long as it is on average)",
     "equal": "ends cut K of an A stored [K][M] and a B stored [K][N], or none; groups stand whole stored rows apart",
-    "rows": "ends cut the rows of an A stored [M][K]; B's groups stand whole rows apart, stored [K][N] with K in steps "
-    "of 128 bytes",
+    "rows": "ends cut the rows of an A stored [M][K]; B's groups stand whole stored rows apart",
     "scratch": "a workspace in which each block has a share, for the descriptors that it makes by itself",
+    "whole_k": "K in steps of 128 bytes, so that the last one does not reach into the next group's B; or one group",
     "workspace": "fewer tiles than half the multiprocessors, and a workspace for the parts of each",
 }
 CUTS = ("equal", "rows")  # of them, those that say where groups begin and end
@@ -87,22 +88,29 @@ class Config:
     parts: int = 1  # pieces, by columns (with swapped operands by rows), in which a tile leaves through shared memory
     persistent: bool = False  # as many blocks as fit on the device, each taking many tiles
     a_boxes: int = 1  # copies, one below the other, in which a step's A comes
+    buffers: int = 1  # of each warpgroup, through which a tile leaves in turn
+    cluster: int = 1  # blocks that share what they load
 
     def check(self) -> None:
         for field in ("block_m", "block_n", "block_k"):
             size = getattr(self, field)
-            require(size >= 8 and size & (size - 1) == 0, field, size, "a power of two of at least 8")
+            require(size >= 8 and size % 8 == 0, field, size, "a multiple of 8, at least 8")
         require(self.warps in (4, 8), "warps", self.warps, (4, 8))
         require(1 <= self.stages <= 8, "stages", self.stages, "1 to 8")
         require(self.group_m >= 1, "group_m", self.group_m, "1 or more")
         require(self.parts in (1, 2, 4), "parts", self.parts, (1, 2, 4))
         require(self.block_m % self.a_boxes == 0, "a_boxes", self.a_boxes, "a divisor of block_m")
+        require(self.buffers in (1, 2), "buffers", self.buffers, (1, 2))
+        require(self.cluster in (1, 2, 4), "cluster", self.cluster, (1, 2, 4))
 
     @property
     def name(self) -> str:
         parts = f"_p{self.parts}" if self.parts > 1 else ""
         order = f"_g{self.group_m}" if self.group_m != 8 else ""
-        return f"{self.block_m}x{self.block_n}x{self.block_k}_w{self.warps}_s{self.stages}{parts}{order}"
+        buffers = f"_b{self.buffers}" if self.buffers > 1 else ""
+        cluster = f"_c{self.cluster}" if self.cluster > 1 else ""
+        tile = f"{self.block_m}x{self.block_n}x{self.block_k}_w{self.warps}_s{self.stages}"
+        return f"{tile}{parts}{order}{buffers}{cluster}"
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,8 @@ class Variant:
         the types."""
         block_k = self.config.block_k * DTYPES[self.problem.a].bytes // 2
         cut = "".join(f"_{guard}" for guard in self.guard if guard in CUTS)
-        return f"{self.config.block_m}x{self.config.block_n}x{block_k}_{self.family.full_name}{cut}"
+        cluster = f"_c{self.config.cluster}" if self.config.cluster > 1 else ""
+        return f"{self.config.block_m}x{self.config.block_n}x{block_k}_{self.family.full_name}{cut}{cluster}"
 
     @property
     def fit(self) -> Fit | None:
@@ -180,6 +189,7 @@ class Variant:
             self.config.check()
             require(self.target in TARGETS, "target", self.target, tuple(TARGETS))
             require(self.family.op == self.problem.op, "kernel", self.kernel, f"a kernel of {self.problem.op}")
+            self.check_tile()
             require(tuple(sorted(set(self.guard))) == self.guard, "guard", self.guard, "sorted, each once")
             require(1 <= self.rate <= 1000, "rate", self.rate, "1 to 1000")
             for guard in self.guard:
@@ -187,9 +197,24 @@ class Variant:
         except SpecError as error:
             raise SpecError(f"variant {self.name}: {error}") from None
 
-    def constexprs(self) -> dict[str, int]:
-        """Values of the compile-time arguments, by name; a kernel takes those it declares. Integers only, so that
-        they can go through triton.tools.compile and into names."""
+    def check_tile(self) -> None:
+        c = self.config
+        if self.family.any_width:
+            lefts = (128, 192, 256) if self.family.cooperative else (64, 128)
+            require(self.left in lefts, "block_n" if self.family.swap_ab else "block_m", self.left, lefts)
+            # What blocks of a cluster share comes in whole units of 8 rows, or of 64 where it is turned.
+            unit = 64 if self.turned("a_desc" if self.family.swap_ab else "b_desc") else 8
+            shares = math.ceil(self.right / unit)
+            require(shares % c.cluster == 0, "cluster", c.cluster, f"a divisor of {shares}, the units of {self.right}")
+            return
+        for field in ("block_m", "block_n", "block_k"):
+            size = getattr(c, field)
+            require(size & (size - 1) == 0, field, size, "a power of two of at least 8")
+        require(c.cluster == 1, "cluster", c.cluster, "1, but in a family of tiles of any width")
+
+    def constexprs(self) -> dict[str, int | str]:
+        """Values of the compile-time arguments, by name; a kernel takes those it declares. Integers, which go through
+        triton.tools.compile, but for the symbol."""
         a_bytes = DTYPES[self.problem.a].bytes
         return {
             "BLOCK_M": self.config.block_m,
@@ -201,9 +226,13 @@ class Variant:
             "PRECISION": PRECISIONS[self.problem.precision],
             "STAGES": self.config.stages,
             "PARTS": self.config.parts,
+            "BUFFERS": self.config.buffers,
+            "CLUSTER": self.config.cluster,
+            "SYMBOL": self.symbol,  # assembly names the entry point's parameters after it
             "ALIGN": 16 // a_bytes if "align16" in self.guard else 1,
             "ACTIVATE": int("linear" not in self.guard),
             "EQUAL": int("equal" in self.guard),
+            "WHOLE_K": int("whole_k" in self.guard or self.problem.layout[1] == "t"),
             "OVERLAP": int(self.target >= 90),  # programmatic dependent launch
         }
 
@@ -216,6 +245,8 @@ class Variant:
     def box(self, name: str) -> tuple[str, int, int]:
         """(element type, rows, columns) of what one copy through the descriptor `name` moves, as stored."""
         c = self.config
+        if self.family.any_width:
+            return self.unit(name)
         rows, cols = c.block_m, c.block_n // c.parts
         if self.family.swap_ab:
             rows, cols = c.block_m // c.parts, c.block_n
@@ -228,6 +259,46 @@ class Variant:
         element, rows, cols = boxes[name]
         turned = {"a_desc": self.problem.layout[0] == "t", "b_desc": self.problem.layout[1] == "t"}.get(name, False)
         return (element, cols, rows) if turned else (element, rows, cols)
+
+    @property
+    def left(self) -> int:
+        """Rows of a tile on the side of the instruction's M, which is that of B with operands swapped."""
+        return self.config.block_n if self.family.swap_ab else self.config.block_m
+
+    @property
+    def right(self) -> int:
+        return self.config.block_m if self.family.swap_ab else self.config.block_n
+
+    @property
+    def consumers(self) -> int:
+        """Warpgroups that multiply, in a family of tiles of any width."""
+        return 3 if self.family.cooperative and self.left == 192 else 2
+
+    def turned(self, name: str) -> bool:
+        """Whether A, or B, is contiguous along M, or N."""
+        return self.problem.layout[0] == "t" if name == "a_desc" else self.problem.layout[1] == "n"
+
+    def unit(self, name: str) -> tuple[str, int, int]:
+        """`box` in a family of tiles of any width: what a buffer is counted in, and what a part of D leaves by."""
+        if name in ("a_desc", "b_desc"):
+            line = 128 // DTYPES[self.problem.a].bytes
+            return (self.problem.a, 64, 64) if self.turned(name) else (self.problem.a, 8, line)
+        part = 128 // DTYPES[self.problem.d].bytes // int(name[7:] or 1)
+        rows = self.left // self.consumers if self.family.cooperative else self.left
+        return (self.problem.d, part, rows) if self.family.swap_ab else (self.problem.d, rows, part)
+
+    def box_rows(self, name: str) -> int | None:
+        """Rows that the host encodes where they are not those of `box`; 0 where nothing comes that way."""
+        if not self.family.any_width:
+            return None
+        if name in ("a_desc", "b_desc"):
+            rows, is_right = self.config.block_m, self.family.swap_ab
+            if name == "b_desc":
+                rows, is_right = self.config.block_n, not self.family.swap_ab
+            return None if self.turned(name) else rows // (self.config.cluster if is_right else 1)
+        most, share = 128 // DTYPES[self.problem.d].bytes, int(name[7:] or 1)
+        here = self.right // most if share == 1 else self.right % most & most // share
+        return None if here else 0
 
     def divisible(self, name: str) -> bool:
         """Whether the guard promises that this pointer is a multiple of 16 bytes."""

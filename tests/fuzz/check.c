@@ -63,7 +63,8 @@ static int64_t step_of(const struct launch *l, char operand) {
 static void check_map(const struct launch *l, char operand, const struct stored *s) {
   struct map map;
   memcpy(&map, l->maps[operand - 'a'], sizeof map);
-  const struct box *box = &l->row->boxes[operand - 'a'];
+  const int widest[] = {TENSOR_A, TENSOR_B, TENSOR_C, TENSOR_D};
+  const struct box *box = &l->row->boxes[widest[operand - 'a']];
   int64_t step = step_of(l, operand), more = s->count > 1 ? s->count - 1 : 0;
   REQUIRE(memcmp(map.magic, "FAKETMAP", 8) == 0 && map.rank == 2, "%c has no map", operand);
   REQUIRE(map.address == s->address, "%c at %llx", operand, (unsigned long long)map.address);

@@ -19,7 +19,7 @@ from kernels.table.variants import variants
 from tests.sample import sample_artifact
 
 SWIZZLE_BYTES = 128  # a copy's contiguous extent, where it has that much
-SWIZZLES = {128: 3, 64: 2, 32: 1}  # bytes -> CUtensorMapSwizzle
+SWIZZLES = {128: 3, 64: 2, 32: 1, 16: 0}  # bytes -> CUtensorMapSwizzle
 ELEMENTS = {"f16": 6, "f32": 7, "bf16": 9}  # -> CUtensorMapDataType
 INFO_PARAMETER, CUDA = 0x17, 190  # record of one parameter; ELF machine
 

@@ -15,6 +15,9 @@ from .checks import call, run_case, run_problem
 from .problem import Problem
 from .reference import DTYPES
 
+# Families of dense kernels whose blocks take many tiles, but for those that split K and refuse so many.
+PERSISTENT = ("coop", "pingpong", "swap", "flex_coop", "flex_coop_swap", "flex_pingpong", "flex_pingpong_swap")
+
 
 @dataclass
 class Context:
@@ -87,6 +90,15 @@ def variant_cases(v):
         for groups, m, n, k in ((3, 1800, 1608, 1000), (70, 300, 264, 136), (600, 72, 40, 24)):
             many = {"groups": groups, "m": m, "n": n, "k": k, "spread": "full" if groups == 3 else "empty"}
             yield replace(case, **many, vary="mn", pads=(8, 16, 24, 8), aligned=True)
+    if v.op == "gemm" and v.single and v.family in PERSISTENT:
+        # Several tiles for each block, after few steps in K: what one tile leaves in its buffers the next one meets.
+        many = {"m": 2056, "n": 2312, "k": 72, "pads": (0, 8, 16, 8)}
+        yield replace(case, **many, activation=activation)
+        yield replace(case, **many, **epilogue)
+        # Fewer rows and columns than a tile has, and one more than tiles hold.
+        yield replace(case, m=5, n=8, k=24, pads=aligned_pads(replace(case, m=5, n=8, k=24), (0, 8, 0, 8)), bias="each")
+        edge = {"m": v.block_m + 1, "n": v.block_n + 8, "k": 200}
+        yield replace(case, **edge, pads=aligned_pads(replace(case, **edge), (8, 0, 8, 0)), beta=-1.0, c="out")
     if v.op == "grouped_mm":  # groups of aligned operands can be cut along their rows alone
         for ragged in ("none",) if v.align16 else RAGGED[1:]:
             yield replace(case, **sizes, **epilogue, ragged=ragged, tail=0 if ragged == "none" else 9, zero=True)

@@ -82,7 +82,10 @@ static libgemm_status make_plan(const struct problem *key, const struct device *
     return fail(LIBGEMM_UNSUPPORTED, "%lld tiles in each of %lld products: one launch takes %d in all",
                 (long long)tiles, (long long)p.count, MOST_TILES);
   int64_t blocks = tiles * p.count * splits;
-  if (row->persistent) blocks = least(blocks, (int64_t)device->gpu.multiprocessors * resident_blocks(row, device));
+  int multiprocessors = device->gpu.multiprocessors;
+  if (row->persistent) /* or clusters, where a row has them: not all find place on neighbours */
+    blocks = least(blocks, row->ctas > 1 ? clusters_at_once(multiprocessors, row->ctas)
+                                         : (int64_t)multiprocessors * resident_blocks(row, device));
   *plan = (struct plan){row, splits, semaphore_bytes(row, &p), blocks, p.copier};
   return LIBGEMM_OK;
 }

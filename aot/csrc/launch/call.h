@@ -41,7 +41,8 @@ struct call {
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias;
   float alpha, beta;
   CUdeviceptr scratch; /* Triton's trailing scratch pointers: in the workspace, null for rows without scratch_bytes */
-  struct tensor a_desc, b_desc, c_desc, d_desc; /* last: written by encode_tensors alone, for rows that take them */
+  /* last: written by encode_tensors alone, those that a row takes; in the order of enum tensor_name */
+  struct tensor a_desc, b_desc, c_desc, c_desc_2, c_desc_4, c_desc_8, d_desc, d_desc_2, d_desc_4, d_desc_8;
 };
 
 /* Copy a row's cubin out of the library. */

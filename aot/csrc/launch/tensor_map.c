@@ -1,6 +1,4 @@
 /* tensor_map.c: tensor maps for TMA, from a call's matrices and a row's boxes. Launches nothing. */
-#include <string.h>
-
 #include "internal.h"
 
 static libgemm_status encode(const struct matrix *m, const struct driver *driver, struct tensor_map *map) {
@@ -23,25 +21,44 @@ HOT static libgemm_status fill(const struct matrix *m, const struct driver *driv
   return LIBGEMM_OK;
 }
 
-HOT libgemm_status encode_tensors(const struct row *row, const struct device *device, struct call *call) {
+/* The matrix behind a tensor, but for its box. */
+HOT static struct matrix matrix_of(const struct row *row, const struct call *call, int tensor) {
+  int64_t more = call->groups > 1 ? call->groups - 1 : 0;
   uint16_t a_bytes = (uint16_t)dtype_bytes(row->a_type), d_bytes = (uint16_t)dtype_bytes(row->d_type);
+  if (tensor == TENSOR_A)
+    return (struct matrix){.address = call->a_ptr,
+                           .rows = (row->trans_a ? call->K : call->M) + more * call->a_step,
+                           .cols = row->trans_a ? call->M : call->K,
+                           .ld = call->lda,
+                           .bytes = a_bytes};
+  if (tensor == TENSOR_B)
+    return (struct matrix){.address = call->b_ptr,
+                           .rows = (row->trans_b ? call->N : call->K) + more * call->b_step,
+                           .cols = row->trans_b ? call->K : call->N,
+                           .ld = call->ldb,
+                           .bytes = a_bytes};
+  bool is_c = tensor < TENSOR_D;
+  return (struct matrix){.address = is_c ? call->c_ptr : call->d_ptr,
+                         .rows = call->M + more * call->d_step,
+                         .cols = call->N,
+                         .ld = is_c ? call->ldc : call->ldd,
+                         .bytes = d_bytes};
+}
+
+/* A C that is not read may not exist: its maps are D's, whose boxes it shares. So are those of parts that a tile has
+ * not: kernels look at neither, but a launch holds nothing that a call did not set. */
+HOT libgemm_status encode_tensors(const struct row *row, const struct device *device, struct call *call) {
+  struct tensor *tensors = &call->a_desc, *c = tensors + TENSOR_C, *d = tensors + TENSOR_D;
   bool reads_c = call->beta != 0.0f;
-  const struct box *boxes = row->boxes;
-  int64_t gpu = device->ordinal, more = call->groups > 1 ? call->groups - 1 : 0;
-  const struct matrix matrices[TENSOR_COUNT] = {
-      {call->a_ptr, (row->trans_a ? call->K : call->M) + more * call->a_step, row->trans_a ? call->M : call->K,
-       call->lda, gpu, boxes[0], a_bytes},
-      {call->b_ptr, (row->trans_b ? call->N : call->K) + more * call->b_step, row->trans_b ? call->K : call->N,
-       call->ldb, gpu, boxes[1], a_bytes},
-      /* a C that is not read may not exist: its map, which nothing uses, is D's */
-      {reads_c ? call->c_ptr : call->d_ptr, call->M + more * call->d_step, call->N, reads_c ? call->ldc : call->ldd,
-       gpu, boxes[2], d_bytes},
-      {call->d_ptr, call->M + more * call->d_step, call->N, call->ldd, gpu, boxes[3], d_bytes},
-  };
-  struct tensor *tensors[TENSOR_COUNT] = {&call->a_desc, &call->b_desc, &call->c_desc, &call->d_desc};
-  bool c_is_d = !reads_c && boxes[2].rows && memcmp(&boxes[2], &boxes[3], sizeof boxes[2]) == 0;
-  for (int i = 0; i < TENSOR_COUNT; i++)
-    if (boxes[i].rows && !(i == 2 && c_is_d)) TRY(fill(&matrices[i], device->driver, tensors[i]));
-  if (c_is_d) call->c_desc = call->d_desc;
+  for (int i = 0; i < TENSOR_COUNT; i++) {
+    if (!row->boxes[i].rows || (i >= TENSOR_C && i < TENSOR_D && !reads_c)) continue;
+    struct matrix matrix = matrix_of(row, call, i);
+    matrix.device = device->ordinal, matrix.box = row->boxes[i];
+    TRY(fill(&matrix, device->driver, &tensors[i]));
+  }
+  for (int i = 0; i < row->parts; i++) {
+    if (!row->boxes[TENSOR_D + i].rows) d[i] = *d;
+    if (!reads_c || !row->boxes[TENSOR_C + i].rows) c[i] = d[i];
+  }
   return LIBGEMM_OK;
 }

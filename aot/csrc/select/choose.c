@@ -97,10 +97,9 @@ static const struct {
      "A, B, C and D with 16-byte aligned pointers, leading dimensions and rows of D, k > 0, alpha != 0"},
     {GUARD_DESCRIPTOR_AB, "A and B with 16-byte aligned pointers and leading dimensions, k > 0, alpha != 0, batch = 1",
      NULL},
-    {GUARD_ROWS,
-     "ends that cut the rows of an A that is not transposed; a B whose groups stand whole rows apart, and with a "
-     "row-major one K in steps of 128 bytes",
+    {GUARD_ROWS, "ends that cut the rows of an A that is not transposed; a B whose groups stand whole rows apart",
      NULL},
+    {GUARD_WHOLE_K, "K in steps of 128 bytes, or one group", NULL},
     {GUARD_EQUAL, "ends that cut K of a transposed A and a row-major B, or none; groups that stand whole rows apart",
      NULL},
     {GUARD_LINEAR, "no activation", NULL},
@@ -157,6 +156,11 @@ static libgemm_status pinned(struct problem *p, const struct target *target, con
               p->trans_b, target->target);
 }
 
+/* Blocks that load for each other pay where rows of A or B begin on 16 but not on 32 bytes: kernels/table/model.py. */
+static bool may_pay(const struct row *row, const struct problem *p) {
+  return (row->share_a == 1 && row->share_b == 1) || p->a_stride == 0 || p->b_stride == 0;
+}
+
 /* Of the rows that may run, but for the guards that are ignored. A rough formula is not weighed against fits. */
 const struct row *fastest(const struct problem *p, int first, int end, unsigned ignored, float *us) {
   const struct row *weighed[MOST_ROWS];
@@ -164,7 +168,7 @@ const struct row *fastest(const struct problem *p, int first, int end, unsigned 
   for (const struct row *row = rows + first; row < rows + end; row++) {
     if (count && weighed[0]->fit && !row->fit) continue;
     if (count && row->fit && row->fit == weighed[count - 1]->fit) continue; /* the same tile, as fast */
-    if (refused(row, p) & ~ignored) continue;
+    if (refused(row, p) & ~ignored || !may_pay(row, p)) continue;
     if (count && row->fit && !weighed[0]->fit) count = 0;
     weighed[count++] = row;
   }

@@ -1,13 +1,20 @@
-/* copies.c: A and B copied to aligned rows in the workspace ahead of a product: what, when that pays, and doing it. */
+/* copies.c: A and B copied to aligned rows, or transposed, in the workspace ahead of a product: what, when that pays,
+ * and doing it. */
 #include "internal.h"
+
+enum { FEW_ROWS = 128 };
+
+/* tf32 wants K to come last. So do the rows for few rows of a 16-bit A: transposed, TMA brings 64 of them at least. */
+static bool turns_a(const struct problem *p) { return p->trans_a && (p->a_type == LIBGEMM_F32 || p->m <= FEW_ROWS); }
+static bool turns_b(const struct problem *p) { return !p->trans_b && p->a_type == LIBGEMM_F32; }
 
 struct copies copies_of(const struct problem *p) {
   const uint64_t most = (uint64_t)1 << 61;                    /* no memory is larger, and two of them can be added */
   int64_t bytes = dtype_bytes(p->a_type), step = 128 / bytes; /* rows of a copy begin on 128 bytes */
   struct copies c = {.rows = {p->trans_a ? p->k : p->m, p->trans_b ? p->n : p->k},
-                     .cols = {p->trans_a ? p->m : p->k, p->trans_b ? p->k : p->n}};
+                     .cols = {p->trans_a ? p->m : p->k, p->trans_b ? p->k : p->n},
+                     .turn = {turns_a(p), turns_b(p)}};
   const unsigned misaligned[] = {MISALIGNED_A, MISALIGNED_B};
-  if (p->a_type == LIBGEMM_F32) c.turn[0] = p->trans_a, c.turn[1] = !p->trans_b; /* tf32 wants K to come last */
   for (int i = 0; i < 2; i++) {
     if (!(p->memory & misaligned[i]) && !c.turn[i]) c.rows[i] = 0;
     c.ld[i] = ceil_div(c.turn[i] ? c.rows[i] : c.cols[i], step) * step;

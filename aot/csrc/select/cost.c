@@ -20,6 +20,7 @@ struct asked {
   float tiles[MOST_ROWS], waves[MOST_ROWS];
   int32_t steps[MOST_ROWS], split[MOST_ROWS];
   int32_t block_m[MOST_ROWS], block_n[MOST_ROWS], block_k[MOST_ROWS]; /* the first: rows of A that a tile works on */
+  int32_t loads_m[MOST_ROWS], loads_n[MOST_ROWS];                     /* rows of A and of B that a block loads itself */
   int32_t tiles_m[MOST_ROWS], tiles_n[MOST_ROWS];
   float scale[MOST_ROWS]; /* of the fit */
 };
@@ -75,6 +76,8 @@ static void ask(const struct row *row, const struct problem *p, struct asked *as
   asked->block_m[i] = (int32_t)block_m;
   asked->block_n[i] = row->block_n;
   asked->block_k[i] = row->block_k;
+  asked->loads_m[i] = (int32_t)block_m / row->share_a;
+  asked->loads_n[i] = row->block_n / row->share_b;
   asked->tiles_m[i] = (int32_t)tiles_m;
   asked->tiles_n[i] = (int32_t)tiles_n;
   asked->scale[i] = row->fit ? row->fit->scale : 0;
@@ -84,7 +87,8 @@ static void ask(const struct row *row, const struct problem *p, struct asked *as
 static void estimate(const struct work *w, const struct asked *asked, struct estimates *e, int i) {
   four tiles = four_at(asked->tiles + i), waves = four_at(asked->waves + i), steps = four_ints_at(asked->steps + i);
   four block_m = four_ints_at(asked->block_m + i), block_n = four_ints_at(asked->block_n + i);
-  four depth = steps * four_ints_at(asked->block_k + i) * w->a_bytes, moved = (block_m * w->a + block_n * w->b) * depth;
+  four loads_m = four_ints_at(asked->loads_m + i), loads_n = four_ints_at(asked->loads_n + i);
+  four depth = steps * four_ints_at(asked->block_k + i) * w->a_bytes, moved = (loads_m * w->a + loads_n * w->b) * depth;
   four load = waves * moved * w->per_load, l2 = tiles * moved * w->per_l2;
   four memory = four_of(w->memory), multiply = waves * depth * block_m * block_n * (w->per_multiply / 2);
   four sum = fourth(load) + fourth(multiply) + fourth(l2) + fourth(memory);

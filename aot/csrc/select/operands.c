@@ -108,16 +108,16 @@ static bool engine_counts(const struct operands *o) {
   if (o->reads_c && whole_step(o->batch_stride_c, o->ldc, o->m, o->groups) != d_step) return false;
   /* Kernels count tiles in 32 bits: of 128 groups that may lie, or of all. */
   int64_t tiles = ceil_div(o->m, LEAST_TILE_M) * ceil_div(o->n, LEAST_TILE_N), together = cut_m ? 128 : o->groups;
-  if (tiles > MOST_TILES / together) return false;
-  /* The last step in K would read rows of the next group's B. */
-  return !cut_m || o->trans_b || o->groups == 1 || o->k * o->a_bytes % 128 == 0;
+  return tiles <= MOST_TILES / together;
 }
 
 unsigned tma_guards(const struct operands *o) {
   if (o->m == 0 || o->n == 0 || !o->reads_ab) return 0;
   unsigned met = tma_reads_a(o) && tma_reads_b(o) && tma_stores_d(o) ? GUARD_DESCRIPTOR : 0;
   if (o->ragged == LIBGEMM_RAGGED_N || !engine_counts(o)) return met;
-  return met | (o->ragged == LIBGEMM_RAGGED_M ? GUARD_ROWS : GUARD_EQUAL);
+  if (o->ragged != LIBGEMM_RAGGED_M) return met | GUARD_EQUAL;
+  bool whole = o->groups == 1 || o->k * o->a_bytes % 128 == 0; /* else the last step reads rows of the next group's B */
+  return met | GUARD_ROWS | (whole ? GUARD_WHOLE_K : 0);
 }
 
 HOT void place_operands(const struct operands *o, struct call *call) {

@@ -10,15 +10,15 @@ int64_t tile_count(const struct row *row, const struct problem *p) {
   return blocks_of(p->rows, row->block_m) * blocks_of(p->n, row->block_n);
 }
 
-/* How many clusters of `size` blocks start at once. */
-static int64_t clusters_at_once(const struct problem *p, int size) {
-  return (int64_t)cluster_counts[size] * p->multiprocessors / 132;
+int64_t clusters_at_once(int multiprocessors, int size) {
+  return (int64_t)cluster_counts[size] * multiprocessors / 132;
 }
 
 static int cluster_size(int64_t tiles, int64_t steps, const struct problem *p) {
-  if (tiles > clusters_at_once(p, 2)) return 1; /* of larger ones start no more */
+  if (tiles > clusters_at_once(p->multiprocessors, 2)) return 1; /* of larger ones start no more */
   for (int size = (int)least(MOST_CLUSTER, steps); size >= 2; size--)
-    if (tiles <= clusters_at_once(p, size) && ceil_div(steps, ceil_div(steps, size)) == size) return size;
+    if (tiles <= clusters_at_once(p->multiprocessors, size) && ceil_div(steps, ceil_div(steps, size)) == size)
+      return size;
   return 1;
 }
 

@@ -11,6 +11,9 @@ enum { MOST_TILES = INT32_MAX - 65535 };
 /* Tiles of one product. */
 int64_t tile_count(const struct row *row, const struct problem *problem);
 
+/* Clusters of `size` blocks that so many multiprocessors hold, a block each. */
+int64_t clusters_at_once(int multiprocessors, int size);
+
 /* In how many pieces a row shares K of each tile, of a group's by the K that is expected of it (1: it does not, or the
  * problem has no use for it), and the bytes of workspace that takes: an int64 for each tile, then a float32 tile for
  * each piece. */

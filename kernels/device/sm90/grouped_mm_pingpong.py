@@ -88,16 +88,18 @@ def cut(buf, last, AXIS: gl.constexpr):
 
 
 @gluon.jit
-def cut_operands(pipeline, step, last):
+def cut_operands(pipeline, step, last, BOTH: gl.constexpr = True):
+    """Where ends cut rows, A's row ends with K, and B alone may go on."""
     slot = step % pipeline.STAGES
-    cut(pipeline.a_bufs.index(slot), last, 0 if pipeline.TRANS_A else 1)
+    if BOTH:
+        cut(pipeline.a_bufs.index(slot), last, 0 if pipeline.TRANS_A else 1)
     cut(pipeline.b_bufs.index(slot), last, 1 if pipeline.TRANS_B else 0)
     fence_async_shared()  # the tensor cores read what was written here
     gl.barrier()
 
 
 @gluon.jit
-def consume(pipeline, queue, out, turns, FIRST: gl.constexpr, EQUAL: gl.constexpr):
+def consume(pipeline, queue, out, turns, FIRST: gl.constexpr, EQUAL: gl.constexpr, WHOLE_K: gl.constexpr):
     """Four warps: multiply and store every second tile of this program, beginning with tile FIRST."""
     K_BITS: gl.constexpr = 256  # of K, one instruction takes 32 bytes
     ROWS: gl.constexpr = out.out.d_desc.block_type.shape[0]
@@ -118,8 +120,8 @@ def consume(pipeline, queue, out, turns, FIRST: gl.constexpr, EQUAL: gl.constexp
         turn ^= 1
         for i in range(work.count):
             a, b = pipeline.operands(step)
-            if EQUAL and i == work.count - 1 and work.last < BLOCK_K:
-                cut_operands(pipeline, step, work.last)
+            if (EQUAL or not WHOLE_K) and i == work.count - 1 and work.last < BLOCK_K:
+                cut_operands(pipeline, step, work.last, EQUAL)
             acc = warpgroup_mma(a, b, acc, is_async=True, use_acc=i > 0)
             acc = warpgroup_mma_wait(1, deps=(acc,))
             pipeline.release(step + pipeline.STAGES - 1, i > 0)  # the one before this is done
@@ -141,9 +143,10 @@ def grouped_mm_pingpong(
     ldd, batch_stride_bias, alpha, beta, activation, offs_wide, zero_tail,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
     STAGES: gl.constexpr, PARTS: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
-    EQUAL: gl.constexpr,
+    EQUAL: gl.constexpr, WHOLE_K: gl.constexpr,
 ):  # fmt: skip
-    """EQUAL: every group has as many tiles, as where ends cut K or there are none. Else ends cut the rows."""
+    """EQUAL: every group has as many tiles, as where ends cut K or there are none. Else ends cut the rows. WHOLE_K: the
+    last step in K of a tile does not reach into the next group's B."""
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
     tiles = Output(c_desc, d_desc, buffers(d_desc, 2), barriers(2), epilogue, PARTS)
     out = GroupOutput(tiles, d_ptr, ldd, batch_stride_bias, M * zero_tail)
@@ -155,8 +158,8 @@ def grouped_mm_pingpong(
     turns = barriers(2)
     gl.warp_specialize(
         [
-            (consume, (pipeline, queue, out, turns, 0, EQUAL)),
-            (consume, (pipeline, queue, out, turns, 1, EQUAL)),
+            (consume, (pipeline, queue, out, turns, 0, EQUAL, WHOLE_K)),
+            (consume, (pipeline, queue, out, turns, 1, EQUAL, WHOLE_K)),
             (load_equal if EQUAL else load_ragged, (groups_at, pipeline, queue)),
         ],
         [4, 1],

@@ -11,7 +11,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.epilogue import Epilogue, Output, columns
-from kernels.device.sm90.grouped_mm_pingpong import GroupOutput
+from kernels.device.sm90.grouped_mm_pingpong import GroupOutput, cut_operands
 from kernels.device.sm90.groups import Groups, load_ragged
 from kernels.device.sm90.loader import barriers, buffers, make_pipeline
 from kernels.device.sm90.tile_queue import make_queue
@@ -19,12 +19,14 @@ from kernels.device.sm90.wgmma import multiply_step, wait_all
 
 
 @gluon.jit
-def multiply(pipeline, acc, turns, work, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+def multiply(pipeline, acc, turns, work, FIRST: gl.constexpr, WIDTH: gl.constexpr, WHOLE_K: gl.constexpr):
     """The tile's sum over all steps, WIDTH rows of A."""
     step = work.step
     for i in range(gl.maximum(work.count, 1)):  # there is one at least: a loop that may be skipped costs registers
         pipeline.wait_ready(step)
         slot = step % pipeline.STAGES
+        if not WHOLE_K and i == work.count - 1 and work.last < pipeline.b_desc.block_type.shape[0]:
+            cut_operands(pipeline, step, work.last, False)
         right = pipeline.a_bufs.index(slot * pipeline.A_BOXES)
         acc = multiply_step(acc, pipeline.b_bufs.index(slot), right, i > 0, WIDTH, not pipeline.TRANS_B)
         acc = warpgroup_mma_wait(1, deps=(acc,))
@@ -37,16 +39,18 @@ def multiply(pipeline, acc, turns, work, FIRST: gl.constexpr, WIDTH: gl.constexp
 
 
 @gluon.jit
-def multiply_rows(pipeline, acc, turns, work, FIRST: gl.constexpr, MORE: gl.constexpr, MOST: gl.constexpr):
+def multiply_rows(
+    pipeline, acc, turns, work, FIRST: gl.constexpr, MORE: gl.constexpr, MOST: gl.constexpr, WHOLE_K: gl.constexpr
+):
     """The same in the least width that holds the tile's rows, of which it has more than MORE and at most MOST."""
     MIDDLE: gl.constexpr = (MORE + MOST) // 32 * 16
     if MIDDLE == MORE:
-        return multiply(pipeline, acc, turns, work, FIRST, MOST)
+        return multiply(pipeline, acc, turns, work, FIRST, MOST, WHOLE_K)
     else:
         if work.height <= MIDDLE:
-            acc = multiply_rows(pipeline, acc, turns, work, FIRST, MORE, MIDDLE)
+            acc = multiply_rows(pipeline, acc, turns, work, FIRST, MORE, MIDDLE, WHOLE_K)
         else:
-            acc = multiply_rows(pipeline, acc, turns, work, FIRST, MIDDLE, MOST)
+            acc = multiply_rows(pipeline, acc, turns, work, FIRST, MIDDLE, MOST, WHOLE_K)
         return acc
 
 
@@ -70,7 +74,9 @@ def store(out, acc, CONSUMER: gl.constexpr, phase, work):
 
 
 @gluon.jit
-def consume(pipeline, queue, out, turns, FIRST: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr):
+def consume(
+    pipeline, queue, out, turns, FIRST: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, WHOLE_K: gl.constexpr
+):
     """Four warps: multiply and store every second tile, beginning with tile FIRST. COLS are those of the tensor cores:
     the rows of A."""
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, COLS, 16])
@@ -83,7 +89,7 @@ def consume(pipeline, queue, out, turns, FIRST: gl.constexpr, ROWS: gl.constexpr
         acc = gl.zeros((ROWS, COLS), gl.float32, layout)
         mbarrier.wait(turns.index(FIRST), turn)
         turn ^= 1
-        acc = multiply_rows(pipeline, acc, turns, work, FIRST, 0, COLS)
+        acc = multiply_rows(pipeline, acc, turns, work, FIRST, 0, COLS, WHOLE_K)
         phase = store(out, acc, FIRST, phase, work)
         n += 2
         work = queue.receive(n)
@@ -97,7 +103,9 @@ def grouped_mm_swap(
     ldd, batch_stride_bias, alpha, beta, activation, offs_wide, zero_tail,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
     STAGES: gl.constexpr, PARTS: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+    WHOLE_K: gl.constexpr,
 ):  # fmt: skip
+    """WHOLE_K: the last step in K of a tile does not reach into the next group's B."""
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, True)
     tiles = Output(c_desc, d_desc, buffers(d_desc, 2), barriers(2), epilogue, PARTS)
     out = GroupOutput(tiles, d_ptr, ldd, batch_stride_bias, M * zero_tail)
@@ -109,8 +117,8 @@ def grouped_mm_swap(
     turns = barriers(2)
     gl.warp_specialize(
         [
-            (consume, (pipeline, queue, out, turns, 0, BLOCK_N, BLOCK_M)),
-            (consume, (pipeline, queue, out, turns, 1, BLOCK_N, BLOCK_M)),
+            (consume, (pipeline, queue, out, turns, 0, BLOCK_N, BLOCK_M, WHOLE_K)),
+            (consume, (pipeline, queue, out, turns, 1, BLOCK_N, BLOCK_M, WHOLE_K)),
             (load_ragged, (groups_at, pipeline, queue)),
         ],
         [4, 1],

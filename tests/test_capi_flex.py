@@ -1,0 +1,68 @@
+"""Tiles of any width: the boxes a launch encodes, and where clusters are weighed. On the stand-in; no numerics."""
+
+import itertools
+import struct
+
+import libgemm
+from built import needs
+from calls import last_launch, ok
+from libgemm.inspect import variants
+from stand_in import in_stand_in
+from test_capi_fast import call_of, fast_rows, maps
+
+pytestmark = needs(90)
+
+
+def flex_rows() -> list:
+    return [v for v in fast_rows() if v.family.startswith("flex_")]
+
+
+def box_of(launch: dict, name: str) -> tuple[int, int]:
+    """(rows, columns) of what one copy moves, as the tensor map has it."""
+    words = struct.unpack_from("<Q5Q4Q5H", maps(launch)[name][1], 8)
+    return words[-4], words[-5]
+
+
+@in_stand_in()
+def test_boxes_are_those_of_the_tile_and_d_leaves_by_as_many_as_its_width_needs():
+    seen = set()
+    for v in flex_rows():
+        ok(call_of(v).run())
+        launch, swap = last_launch(), v.family.endswith("_swap")
+        a, b = box_of(launch, "a"), box_of(launch, "b")
+        assert a == ((64, 64) if v.trans_a else (v.block_m // (v.ctas if swap else 1), 64)), v.name
+        assert b == ((v.block_n // (1 if swap else v.ctas), 64) if v.trans_b else (64, 64)), v.name
+        width = v.block_m if swap else v.block_n
+        parts = {64: "d", 32: "d_2", 16: "d_4", 8: "d_8"}
+        used = {parts[64]} if width >= 64 else set()
+        used |= {name for size, name in parts.items() if size < 64 and width % 64 & size}
+        assert {name for name in maps(launch) if name.startswith("d")} == used, v.name
+        for size, name in parts.items():
+            if name in used:
+                assert size in box_of(launch, name), (v.name, name)
+        seen |= used
+    assert seen == set(parts.values())
+
+
+@in_stand_in()
+def test_c_comes_by_the_boxes_that_d_leaves_by():
+    for v in flex_rows()[::7]:
+        ok(call_of(v, beta=1.0).run())
+        found = maps(last_launch())
+        assert {name[1:] for name in found if name[0] == "c"} == {name[1:] for name in found if name[0] == "d"}, v.name
+        for name in found:
+            if name[0] == "c":
+                assert box_of(last_launch(), name) == box_of(last_launch(), f"d{name[1:]}")
+
+
+def test_blocks_that_load_for_each_other_are_chosen_where_rows_begin_on_16_bytes_alone():
+    blocks = {v.name: v.ctas for v in variants()}
+    shared = {False: set(), True: set()}
+    for m, n, k, layout in itertools.product(
+        (200, 1000, 4104), (520, 3080, 8200), (264, 2056), ("nn", "nt", "tn", "tt")
+    ):
+        for off in (False, True):
+            sizes = [size if off else size // 16 * 16 for size in (m, n, k)]
+            choice = libgemm.explain(*sizes, "bf16", layout=layout, target=90)
+            shared[off].add(blocks[choice.variant.name])
+    assert shared[False] == {1} and shared[True] >= {1, 2}

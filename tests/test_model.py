@@ -116,7 +116,7 @@ def test_c_and_python_expect_the_same_time():
     assert {family for family, _ in kinds} == {row.family.full_name for row in ROWS.values() if row.fit}
     assert {a for _, a in kinds} == set(TYPES)
     assert len(splits["cluster"]) > 3 and 1 not in splits["cluster"] and max(splits["cluster"]) == 8
-    assert max(splits["swap_split"]) > 8 and splits["coop"] == splits["gemm"] == {1}
+    assert max(splits["swap_split"]) > 8 and splits["coop"] == splits["flex_coop"] == {1}
 
 
 FAR_BEHIND = 1.5  # as select/cost.c has it

@@ -167,8 +167,13 @@ def test_each_problem_of_packed_groups_has_the_rows_it_may_have():
             shares, activated = tile[0] == "cluster", tile in ACTIVATED and "linear" not in row.guard
             assert ("cluster" in row.guard) == shares and ("linear" in row.guard) == (not shares and not activated)
             assert row.constexprs()["EQUAL"] == ("equal" in row.guard)
+            assert row.constexprs()["WHOLE_K"] == ("whole_k" in row.guard or problem.layout[1] == "t")
+        whole = [row for row in own if "whole_k" in row.guard]
         if problem.d == problem.a != "f32":
-            assert len(own) == sum(cut in cuts for _, cut, *_ in tiles) + ("rows" in cuts) * len(ACTIVATED)
+            row_major = "rows" in cuts and problem.layout[1] == "n"  # each tile for whole steps of K, and for any K
+            rows = sum(cut == "rows" for _, cut, *_ in tiles) + len(ACTIVATED)
+            equal = sum(cut == "equal" for _, cut, *_ in tiles)
+            assert len(own) == equal + ("rows" in cuts) * rows * (1 + row_major) and len(whole) == row_major * rows
 
 
 def test_boxes_of_a_swapped_tile_are_runs_of_rows():

@@ -140,10 +140,9 @@ static void check_align16(const struct launch *l, const struct operands *o) {
 }
 
 static void check_cuts(const struct launch *l, const struct operands *o) {
-  if (l->row->guard & GUARD_ROWS) {
-    bool whole_steps = o->trans_b || o->groups == 1 || o->k * width_of(o->a_type) % 128 == 0;
-    REQUIRE(o->ragged == LIBGEMM_RAGGED_M && !o->trans_a && whole_steps, "%s", l->row->name);
-  }
+  bool whole_steps = o->groups == 1 || o->k * width_of(o->a_type) % 128 == 0;
+  if (l->row->guard & GUARD_ROWS) REQUIRE(o->ragged == LIBGEMM_RAGGED_M && !o->trans_a, "%s", l->row->name);
+  if (l->row->guard & GUARD_WHOLE_K) REQUIRE(whole_steps, "%s", l->row->name);
   if (l->row->guard & GUARD_EQUAL) {
     bool cut_k = o->ragged == LIBGEMM_RAGGED_K && o->trans_a && !o->trans_b;
     REQUIRE(cut_k || o->ragged == LIBGEMM_RAGGED_NONE, "%s", l->row->name);

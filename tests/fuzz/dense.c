@@ -85,7 +85,7 @@ static void check_split(const struct launch *l, const libgemm_gemm_args *a, stru
   REQUIRE(shares ? splits >= 2 && splits <= steps : splits == 1, "splits %lld", (long long)splits);
   REQUIRE(!shares || !a->batch_invariant, "%s", l->row->name);
   REQUIRE(splits == 1 || (splits - 1) * tiles_along(steps, splits) < steps, "a block has no step of K");
-  REQUIRE(l->cluster == (l->row->guard & GUARD_CLUSTER ? splits : 1), "cluster %u", l->cluster);
+  REQUIRE(l->cluster == (l->row->guard & GUARD_CLUSTER ? splits : l->row->ctas), "cluster %u", l->cluster);
   if (!(l->row->guard & GUARD_WORKSPACE)) return;
   uint64_t piece = (uint64_t)l->row->block_m * (uint64_t)l->row->block_n * 4;
   use_span(spans, "semaphores", (uint64_t)value(l, "semaphores"), (uint64_t)tiles * 8);
@@ -97,8 +97,9 @@ static void check_grid(const struct launch *l, const libgemm_gemm_args *a, int64
   __int128 all = (__int128)tiles * a->batch * (has(l, "splits") ? value(l, "splits") : 1);
   bool exact = l->row->op == OP_GEMM ? !l->row->persistent : (l->row->guard & GUARD_CLUSTER) != 0;
   REQUIRE(all + (exact ? 0 : l->grid) <= INT32_MAX, "more tiles than kernels count");
-  REQUIRE(exact ? l->grid == all : l->grid <= all, "grid %u for %lld tiles of %lld products", l->grid, (long long)tiles,
-          (long long)a->batch);
+  all *= l->row->ctas; /* blocks: a cluster may have as many as tiles side by side */
+  REQUIRE(l->grid % l->row->ctas == 0 && (exact ? l->grid == all : l->grid <= all),
+          "grid %u for %lld tiles of %lld products", l->grid, (long long)tiles, (long long)a->batch);
   if (l->row->op == OP_GEMM) return;
   REQUIRE(value(l, "groups") == a->batch && value(l, "offs_ptr") == 0);
   if (has(l, "zero_tail")) REQUIRE(value(l, "zero_tail") == 0);

@@ -24,7 +24,7 @@ static void keep(const struct fakecuda_launch *told, int at, struct launch *l) {
   size_t bytes = told->table[at].size;
   uint64_t value = 0;
   if (bytes == 128) {
-    memcpy(l->maps[name[0] - 'a'], told->values[at], 128);
+    if (strcmp(name + 1, "_desc.map") == 0) memcpy(l->maps[name[0] - 'a'], told->values[at], 128);
   } else {
     memcpy(&value, told->values[at], bytes);
     l->values[at] = bytes == 4 ? (uint64_t)(int64_t)(int32_t)value : value;

@@ -101,7 +101,7 @@ def stale(build: str, built: str | None) -> str:
     """Words for a report of another build than the tree's; none where dist/ is empty and nobody can say."""
     if built in (None, build):
         return ""
-    return " The tree built another library when this was written: its figures may differ."
+    return f" It is **stale**: the tree's library is build `{built[:16]}`, of which it says nothing."
 
 
 def origin(path: Path, command: str, report: dict, built: str | None) -> str:

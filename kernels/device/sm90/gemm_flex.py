@@ -8,8 +8,8 @@ how many tiles there are: a width of 144 may give 129 tiles where 128 or 256 giv
 tile each and take turns on the tensor cores, so that one stores while the other multiplies.
 
 CLUSTER is 2 or 4 where so many blocks side by side along the left operand's rows share one right tile: each loads its
-part of it for all (multicast). That pays where rows of an operand begin on 16 but not on 32 bytes, so that a line of 128 bytes
-takes TMA twice the time; elsewhere it costs a little.
+part of it for all (multicast). That pays where rows of an operand begin on 16 but not on 32 bytes, so that a line of
+128 bytes takes TMA twice the time; elsewhere it costs a little.
 """
 
 from triton.experimental import gluon

@@ -158,7 +158,7 @@ def test_what_ships_for_hopper_was_a_candidate():
         assert [len(row) for row in made.weights] == [terms] * 4
 
 
-def test_tiles_in_clusters_count_only_where_choose_c_weighs_them():
+def test_tiles_in_clusters_count_only_where_the_library_weighs_them():
     name = "128x128x64_flex_coop_c2"
     rows = [
         {"m": 512, "n": 512, "k": k, "layout": "nt", "us": {FAST: 20.0, name: 10.0}, "known": False}

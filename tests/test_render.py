@@ -92,7 +92,7 @@ def test_the_table_says_which_kernels_wait_by_themselves():
 
 def test_more_rows_of_one_problem_than_c_weighs_are_refused(monkeypatch):
     monkeypatch.setattr("aot.render.MOST_ROWS", 20)
-    with pytest.raises(RenderError, match=r"\d+ rows compute one problem: choose.c weighs 20"):
+    with pytest.raises(RenderError, match=r"\d+ rows compute one problem: select/rows.c weighs 20"):
         rendered()
 
 
@@ -106,7 +106,7 @@ def test_weights_and_known_shapes_reach_the_table():
     ]
     assert len(lines) > 10 and [line for line in lines if line not in known] == []
     shapes = [[int(x) for x in line.split("{")[1].split(",")[:5]] for line in known.splitlines()[:-1]]
-    assert shapes == sorted(shapes) and len(shapes) >= len(lines)  # choose.c looks for one by halves
+    assert shapes == sorted(shapes) and len(shapes) >= len(lines)  # select/rows.c looks for one by halves
     ships = {variant.fit_name for variant, _ in sample_rows()} & found.fits.keys()
     assert len(ships) > 30
     for name, fit in ((name, found.fits[name]) for name in ships):

@@ -12,10 +12,12 @@
 #include "launch/call.h"
 #include "launch/device.h"
 #include "launch/plan_cache.h"
+#include "select/choice.h"
 #include "select/copies.h"
 #include "select/cost.h"
 #include "select/operands.h"
 #include "select/problem.h"
+#include "select/rows.h"
 #include "select/split.h"
 #include "table.h"
 

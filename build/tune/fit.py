@@ -59,7 +59,7 @@ class Measured:
         self.layouts = [LAYOUTS.index(row["layout"]) for row in rows]
         aligned = [not model.is_shared(work) for work in self.work]
         clustered = [self.tiles[name].config.cluster > 1 for name in self.names]
-        self.us[np.ix_(aligned, clustered)] = np.inf  # choose.c does not weigh them there
+        self.us[np.ix_(aligned, clustered)] = np.inf  # select/rows.c does not weigh them there
 
     def design(self, tile: int, shapes) -> np.ndarray:
         """One line for each shape: its features, in common to all layouts, and again in its layout's own columns, where

@@ -70,23 +70,24 @@ HOT static void fill_call(const libgemm_gemm_args *a, const struct operands *o, 
 }
 
 /* Which rows run, loaded, and on how many blocks: by the problem alone. */
-static libgemm_status make_plan(const struct problem *key, const struct device *device, struct plan *plan) {
-  struct problem p = *key;
-  const struct row *row;
-  TRY(choose(&p, &device->gpu, &row));
+static libgemm_status make_plan(const struct problem *problem, const struct device *device, struct plan *plan) {
+  struct choice chosen;
+  TRY(choose(problem, device->gpu.target, &chosen));
+  const struct row *row = chosen.row;
+  const struct problem *seen = &chosen.seen;
   TRY(load_row(row, device));
-  if (p.copier) TRY(load_row(p.copier, device));
-  int splits = split_count(row, &p);
-  int64_t tiles = ceil_div(p.m, row->block_m) * ceil_div(p.n, row->block_n);
-  if (tiles > MOST_TILES || p.count > MOST_TILES / tiles)
+  if (chosen.copier) TRY(load_row(chosen.copier, device));
+  int splits = split_count(row, seen);
+  int64_t tiles = ceil_div(seen->m, row->block_m) * ceil_div(seen->n, row->block_n);
+  if (tiles > MOST_TILES || seen->count > MOST_TILES / tiles)
     return fail(LIBGEMM_UNSUPPORTED, "%lld tiles in each of %lld products: one launch takes %d in all",
-                (long long)tiles, (long long)p.count, MOST_TILES);
-  int64_t blocks = tiles * p.count * splits;
+                (long long)tiles, (long long)seen->count, MOST_TILES);
+  int64_t blocks = tiles * seen->count * splits;
   int multiprocessors = device->gpu.multiprocessors;
   if (row->persistent) /* or clusters, where a row has them: not all find place on neighbours */
     blocks = least(blocks, row->ctas > 1 ? clusters_at_once(multiprocessors, row->ctas)
                                          : (int64_t)multiprocessors * resident_blocks(row, device));
-  *plan = (struct plan){row, splits, semaphore_bytes(row, &p), blocks, p.copier};
+  *plan = (struct plan){row, splits, semaphore_bytes(row, seen), blocks, chosen.copier};
   return LIBGEMM_OK;
 }
 
@@ -133,9 +134,9 @@ HOT libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
 libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes) {
   libgemm_gemm_args a;
   struct operands operands;
-  struct problem problem, seen;
+  struct problem problem;
+  struct choice chosen;
   const struct device *device;
-  const struct row *row;
   if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
   *bytes = 0;
   TRY(check_args(args, &a, &operands, &problem));
@@ -143,10 +144,10 @@ libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *b
   set_memory(&a, &operands, &problem);
   problem.workspace_bytes = UINT64_MAX;
   TRY(device_for("d", (CUdeviceptr)a.d, &device));
-  seen = problem;
-  TRY(choose(&seen, &device->gpu, &row));
-  *bytes = split_workspace(row, &seen);
-  if (seen.copier) {
+  state_gpu(&problem, &device->gpu);
+  TRY(choose(&problem, device->gpu.target, &chosen));
+  *bytes = split_workspace(chosen.row, &chosen.seen);
+  if (chosen.copier) {
     struct copies copies = copies_of(&problem);
     *bytes += copies.bytes[0] + copies.bytes[1];
   }
@@ -158,12 +159,13 @@ libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t targe
   struct operands operands;
   struct problem problem;
   struct gpu gpu;
-  const struct row *row = NULL;
+  struct choice chosen = {.row = NULL};
   TRY(check_args(args, &a, &operands, &problem));
   TRY(explain_gpu(target, &gpu));
   if (!is_empty(&a)) {
     set_memory(&a, &operands, &problem);
-    TRY(choose(&problem, &gpu, &row));
+    state_gpu(&problem, &gpu);
+    TRY(choose(&problem, gpu.target, &chosen));
   }
-  return describe(&problem, gpu.target, row, choice);
+  return describe(&chosen, gpu.target, choice);
 }

@@ -61,10 +61,12 @@ static libgemm_status check_args(const libgemm_grouped_gemm_args *args, libgemm_
 }
 
 static libgemm_status run(const libgemm_grouped_gemm_args *a, struct problem *p, const struct device *device) {
-  const struct row *row;
+  struct choice chosen;
   struct call call = {.groups = (int32_t)a->groups, .alpha = a->alpha, .beta = a->beta, .activation = a->activation};
   TRY(check_table_pointers(a, device));
-  TRY(choose(p, &device->gpu, &row));
+  state_gpu(p, &device->gpu);
+  TRY(choose(p, device->gpu.target, &chosen));
+  const struct row *row = chosen.row;
   TRY(load_row(row, device));
   TRY(place_tables(a, device, &call));
   if (row->scratch_bytes) call.scratch = scratch_place(a);
@@ -89,8 +91,8 @@ libgemm_status libgemm_grouped_gemm(const libgemm_grouped_gemm_args *args) {
 libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *args, uint64_t *bytes) {
   libgemm_grouped_gemm_args a;
   struct problem problem;
+  struct choice chosen;
   const struct device *device;
-  const struct row *row;
   if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
   *bytes = 0;
   TRY(check_args(args, &a, &problem));
@@ -99,8 +101,9 @@ libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *a
   if (problem.met & GUARD_ALIGN16 && tables_are_addressable(&a)) { /* rows for others take none */
     problem.workspace_bytes = UINT64_MAX;
     TRY(tables_device(&a, &device));
-    TRY(choose(&problem, &device->gpu, &row));
-    scratch = scratch_workspace(row, &problem);
+    state_gpu(&problem, &device->gpu);
+    TRY(choose(&problem, device->gpu.target, &chosen));
+    scratch = scratch_workspace(chosen.row, &chosen.seen);
   }
   *bytes = table_workspace(&a) + scratch;
   return LIBGEMM_OK;
@@ -111,9 +114,12 @@ libgemm_status libgemm_grouped_gemm_explain(const libgemm_grouped_gemm_args *arg
   libgemm_grouped_gemm_args a;
   struct problem problem;
   struct gpu gpu;
-  const struct row *row = NULL;
+  struct choice chosen = {.row = NULL};
   TRY(check_args(args, &a, &problem));
   TRY(explain_gpu(target, &gpu));
-  if (!tables_are_empty(&a)) TRY(choose(&problem, &gpu, &row));
-  return describe(&problem, gpu.target, row, choice);
+  if (!tables_are_empty(&a)) {
+    state_gpu(&problem, &gpu);
+    TRY(choose(&problem, gpu.target, &chosen));
+  }
+  return describe(&chosen, gpu.target, choice);
 }

@@ -131,14 +131,14 @@ static int64_t most_tiles(const libgemm_grouped_mm_args *a, const struct row *ro
 }
 
 /* Which row runs, loaded, and on how many blocks at most: persistent ones need not be more than can be resident. */
-static libgemm_status make_plan(const struct problem *key, const struct device *device, struct plan *plan) {
-  struct problem p = *key;
-  const struct row *row;
-  TRY(choose(&p, &device->gpu, &row));
+static libgemm_status make_plan(const struct problem *problem, const struct device *device, struct plan *plan) {
+  struct choice chosen;
+  TRY(choose(problem, device->gpu.target, &chosen));
+  const struct row *row = chosen.row;
   TRY(load_row(row, device));
   bool shares_k = row->guard & GUARD_CLUSTER; /* then there is a cluster for each tile */
   int64_t blocks = shares_k ? INT64_MAX : (int64_t)device->gpu.multiprocessors * resident_blocks(row, device);
-  *plan = (struct plan){.row = row, .splits = split_count(row, &p), .blocks = blocks};
+  *plan = (struct plan){.row = row, .splits = split_count(row, &chosen.seen), .blocks = blocks};
   return LIBGEMM_OK;
 }
 
@@ -196,7 +196,7 @@ libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, i
   struct operands operands;
   struct problem problem;
   struct gpu gpu;
-  const struct row *row = NULL;
+  struct choice chosen = {.row = NULL};
   TRY(check_args(args, &a, &operands, &problem));
   if (a.shared_b) {
     libgemm_gemm_args dense = as_gemm(&a);
@@ -205,7 +205,8 @@ libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, i
   TRY(explain_gpu(target, &gpu));
   if (!is_empty(&a)) {
     problem.met = guards_met(&operands);
-    TRY(choose(&problem, &gpu, &row));
+    state_gpu(&problem, &gpu);
+    TRY(choose(&problem, gpu.target, &chosen));
   }
-  return describe(&problem, gpu.target, row, choice);
+  return describe(&chosen, gpu.target, choice);
 }

@@ -54,8 +54,7 @@ struct memory_of_thread {
 static _Thread_local struct memory_of_thread *memory; /* NULL: nothing kept yet */
 
 /* Keys are compared as bytes: they must have no padding. */
-_Static_assert(sizeof(struct problem) ==
-                   16 * sizeof(int32_t) + 6 * sizeof(int64_t) + 2 * sizeof(char *) + sizeof(double),
+_Static_assert(sizeof(struct problem) == 16 * sizeof(int32_t) + 6 * sizeof(int64_t) + sizeof(char *),
                "struct problem has padding");
 _Static_assert(sizeof(struct matrix) == 5 * sizeof(int64_t) + sizeof(struct box) + sizeof(uint16_t),
                "struct matrix has padding");
@@ -164,7 +163,7 @@ HOT libgemm_status plan_for(struct problem *p, const struct device *device, plan
                             const struct plan **plan) {
   const char *variant = p->variant;
   p->device = device->ordinal;
-  p->multiprocessors = device->gpu.multiprocessors;
+  state_gpu(p, &device->gpu);
   if (variant) p->variant = pinned;
   *plan = cached_plan(p, variant);
   p->variant = variant;

@@ -24,7 +24,7 @@ struct copies copies_of(const struct problem *p) {
   return c;
 }
 
-void aligned_first(struct problem *p, const struct target *target, float us, const struct row **out) {
+void aligned_first(const struct problem *p, const struct target *target, float us, struct choice *choice) {
   struct problem copy = {.op = OP_ALIGN, .a_type = LIBGEMM_BF16, .d_type = LIBGEMM_BF16};
   int first, end, copier;
   if (p->a_type == LIBGEMM_F32)
@@ -39,15 +39,12 @@ void aligned_first(struct problem *p, const struct target *target, float us, con
   if (copies.rows[0]) seen.a_stride = 3, seen.trans_a ^= copies.turn[0];
   if (copies.rows[1]) seen.b_stride = 3, seen.trans_b ^= copies.turn[1];
   seen.workspace_bytes -= bytes;
-  seen.copier = &rows[copier];
   float seen_us = 0;
   bucket_of(&seen, target, &first, &end);
   const struct row *row = fastest(&seen, first, end, 0, &seen_us);
   float copy_us = 3 + (float)bytes * 2 / machine.memory * 1e-3f; /* a launch, and each byte read and written */
   if (!row || !(row->guard & (GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB)) || seen_us + copy_us >= us) return;
-  *p = seen;
-  p->copy_us = copy_us;
-  *out = row;
+  *choice = (struct choice){.row = row, .copier = &rows[copier], .copy_us = copy_us, .seen = seen};
 }
 
 libgemm_status queue_copies(const struct problem *p, const struct row *copier, const struct device *device,

@@ -2,7 +2,7 @@
 #ifndef LIBGEMM_SELECT_COPIES_H
 #define LIBGEMM_SELECT_COPIES_H
 
-#include "select/problem.h"
+#include "select/choice.h"
 
 /* What is copied before a product: stored rows (0: nothing) and columns of A and of B, whether they are transposed on
  * the way, the copies' leading dimensions and bytes. The copies stand first in the workspace. */
@@ -12,6 +12,10 @@ struct copies {
   uint64_t bytes[2];
 };
 struct copies copies_of(const struct problem *problem);
+
+/* The best row behind a copier, if that is faster than `us` and the workspace holds the copies: then *choice is that.
+ */
+void aligned_first(const struct problem *problem, const struct target *target, float us, struct choice *choice);
 
 /* Queue them. *workspace is its first byte, and becomes the first behind the copies; `call` gets what the copier takes,
  * and then the copies for A and B. */

@@ -1,4 +1,5 @@
-/* problem.h: the question: what is to be computed, on what memory; the guards that rows have on it; and who answers. */
+/* problem.h: the question: what is to be computed, on what memory, on which GPU; and the guards that rows have on it.
+ */
 #ifndef LIBGEMM_SELECT_PROBLEM_H
 #define LIBGEMM_SELECT_PROBLEM_H
 
@@ -35,9 +36,6 @@ enum wish {
   WANT_EQUAL = 2            /* GUARD_EQUAL: a batch that is served as groups */
 };
 
-/* Why a row may not run, beside guard bits. */
-enum refusal { NOT_BATCH_INVARIANT = 1 << 16, NOT_EQUAL = 1 << 17, TOO_LARGE = 1 << 18 };
-
 struct problem {
   enum op op;
   int32_t a_type, d_type, precision, trans_a, trans_b, activation;
@@ -47,11 +45,9 @@ struct problem {
   int64_t count;                                 /* products (batch), or groups */
   int64_t rows;                                  /* expected rows of one product */
   uint64_t workspace_bytes;                      /* what the caller gives; 0 without a workspace */
-  int multiprocessors, shared_bytes, capability; /* of the GPU: set by choose */
+  int multiprocessors, shared_bytes, capability; /* of the GPU: state_gpu */
   unsigned met, memory, wants; /* guard bits whose conditions on memory the operands meet; enum memory; enum wish */
   const char *variant;
-  const struct row *copier; /* set by choose: this row must copy A or B to aligned rows first */
-  double copy_us;           /* and takes about that long */
 };
 
 /* Begin a problem with what the argument structs of all operations state alike; the rest is 0. */
@@ -73,25 +69,14 @@ struct problem {
     (problem)->b_stride = stride_class((args)->ldb, dtype_bytes((args)->a_type));                   \
   } while (0)
 
+/* And the GPU that it is to run on. */
+static inline void state_gpu(struct problem *problem, const struct gpu *gpu) {
+  problem->multiprocessors = gpu->multiprocessors;
+  problem->shared_bytes = gpu->shared_bytes;
+  problem->capability = gpu->capability;
+}
+
 /* Check types, flags and the sizes' range; names are those of the C structs. */
 libgemm_status check_problem(const struct problem *problem);
-
-/* Best row for the problem on a GPU. Where that is one for aligned operands behind a
- * copier, or a batch is served as groups, *problem becomes what that row sees. */
-libgemm_status choose(struct problem *problem, const struct gpu *gpu, const struct row **out);
-
-/* The rows that compute a problem at all: rows[*first] to rows[*end]. */
-void bucket_of(const struct problem *problem, const struct target *target, int *first, int *end);
-
-/* Among these rows, those whose every guard bit is in `ignored` or met: the one of least time, or NULL. */
-const struct row *fastest(const struct problem *problem, int first, int end, unsigned ignored, float *us);
-
-/* The best row behind a copier, if that is faster than `us` and the workspace holds the copies: then *problem is what
- * that row sees. */
-void aligned_first(struct problem *problem, const struct target *target, float us, const struct row **out);
-
-/* Fill a choice for explain; `row` NULL means nothing runs. */
-libgemm_status describe(const struct problem *problem, const struct target *target, const struct row *row,
-                        libgemm_choice *choice);
 
 #endif

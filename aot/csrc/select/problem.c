@@ -1,0 +1,52 @@
+/* problem.c: whether the argument structs' common words state a problem at all: types, flags and sizes. */
+#include "select/problem.h"
+
+#include "internal.h"
+
+const char *const op_names[OP_COUNT] = {"gemm", "grouped_gemm", "grouped_mm", "align"};
+
+HOT static libgemm_status check_types(const struct problem *p) {
+  if (!is_dtype(p->a_type))
+    return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",
+                p->a_type);
+  if (p->d_type != p->a_type && p->d_type != LIBGEMM_F32)
+    return fail(LIBGEMM_INVALID_ARGUMENT,
+                "d_type = %d (%s) with a_type %s: allowed are a_type's own and LIBGEMM_F32 (3)", p->d_type,
+                dtype_name(p->d_type), dtype_name(p->a_type));
+  if (p->a_type == LIBGEMM_F32 && (p->precision < LIBGEMM_TF32 || p->precision > LIBGEMM_IEEE))
+    return fail(LIBGEMM_INVALID_ARGUMENT,
+                "precision = %d with float32 operands: say LIBGEMM_TF32 (1), LIBGEMM_TF32X3 (2) or LIBGEMM_IEEE (3); "
+                "there is no default",
+                p->precision);
+  if (p->a_type != LIBGEMM_F32 && p->precision != LIBGEMM_EXACT)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "precision = %d with %s operands: allowed is LIBGEMM_EXACT (0)", p->precision,
+                dtype_name(p->a_type));
+  return LIBGEMM_OK;
+}
+
+HOT static libgemm_status check_flag(const char *name, int32_t value, int32_t most) {
+  if (value >= 0 && value <= most) return LIBGEMM_OK;
+  return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %d: allowed is 0 to %d", name, value, most);
+}
+
+HOT static libgemm_status check_sizes(const struct problem *p) {
+  const struct {
+    const char *name;
+    int64_t value;
+  } sizes[] = {{"m", p->m}, {"n", p->n}, {"k", p->k}};
+  const uint64_t most = LIBGEMM_MAX_SIZE;
+  if ((uint64_t)p->m <= most && (uint64_t)p->n <= most && (uint64_t)p->k <= most) return LIBGEMM_OK;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    if (sizes[i].value < 0 || sizes[i].value > LIBGEMM_MAX_SIZE)
+      return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: allowed is 0 to %d", sizes[i].name, (long long)sizes[i].value,
+                  LIBGEMM_MAX_SIZE);
+  return LIBGEMM_OK;
+}
+
+HOT libgemm_status check_problem(const struct problem *p) {
+  TRY(check_types(p));
+  TRY(check_flag("trans_a", p->trans_a, 1));
+  TRY(check_flag("trans_b", p->trans_b, 1));
+  TRY(check_flag("activation", p->activation, ACTIVATION_COUNT - 1));
+  return check_sizes(p);
+}

@@ -1,0 +1,123 @@
+/* rows.c: which rows of the table may run a problem, what the others need, and the fastest. */
+#include "select/rows.h"
+
+#include "internal.h"
+
+void bucket_of(const struct problem *p, const struct target *target, int *first, int *end) {
+  int types = type_index[p->a_type][p->d_type][p->precision];
+  int bucket = ((int)p->op * type_count + types) * LAYOUT_COUNT + p->trans_a * 2 + p->trans_b;
+  *first = target->buckets[bucket];
+  *end = target->buckets[bucket + 1];
+}
+
+/* Whether every row like this one adds the products of K in the same order, whatever M is. Those of 16-bit inputs do,
+ * one after the other, but where blocks share K; of float32 inputs there is one row that takes any memory. */
+static bool is_batch_invariant(const struct row *row) {
+  return row->a_type == LIBGEMM_F32 ? row->guard == 0 : !(row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE));
+}
+
+unsigned refused(const struct row *row, const struct problem *p) {
+  unsigned met = p->met;
+  if (row->shared_bytes > (uint32_t)p->shared_bytes) return TOO_LARGE;
+  if (p->wants & WANT_EQUAL && !(row->guard & GUARD_EQUAL)) return NOT_EQUAL;
+  if (p->op == OP_GEMM && p->count != 1)
+    met &= ~(unsigned)GUARD_DESCRIPTOR; /* its rows with descriptors have no batch */
+  if (p->wants & WANT_BATCH_INVARIANT && !is_batch_invariant(row)) return (row->guard & ~met) | NOT_BATCH_INVARIANT;
+  if (p->activation == LIBGEMM_ACTIVATION_NONE) met |= GUARD_LINEAR;
+  if (row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE)) {
+    if (split_count(row, p) < 2)
+      return (row->guard & ~met) | GUARD_CLUSTER; /* nothing to share: no memory would help */
+    met |= GUARD_CLUSTER;
+    if (split_workspace(row, p) <= p->workspace_bytes) met |= GUARD_WORKSPACE;
+  }
+  if (scratch_workspace(row, p) <= p->workspace_bytes) met |= GUARD_SCRATCH;
+  return row->guard & ~met;
+}
+
+/* What each guard asks, for a refusal's sentence. */
+static const struct {
+  unsigned refusal;              /* a guard bit, or one of enum refusal */
+  const char *words, *of_groups; /* the latter of rows for packed groups and batches, where they differ */
+} demands[] = {
+    {TOO_LARGE, "a GPU with more shared memory for a block", NULL},
+    {NOT_BATCH_INVARIANT, "batch_invariant = 0: it adds the products of K in another order than others", NULL},
+    {GUARD_ALIGN16, "16-byte aligned pointers, leading dimensions and extents", NULL},
+    {GUARD_DESCRIPTOR,
+     "A, B, C and D with 16-byte aligned pointers, leading dimensions and rows of D, k > 0, alpha != 0, batch = 1",
+     "A, B, C and D with 16-byte aligned pointers, leading dimensions and rows of D, k > 0, alpha != 0"},
+    {GUARD_DESCRIPTOR_AB, "A and B with 16-byte aligned pointers and leading dimensions, k > 0, alpha != 0, batch = 1",
+     NULL},
+    {GUARD_ROWS, "ends that cut the rows of an A that is not transposed; a B whose groups stand whole rows apart",
+     NULL},
+    {GUARD_WHOLE_K, "K in steps of 128 bytes, or one group", NULL},
+    {GUARD_EQUAL, "ends that cut K of a transposed A and a row-major B, or none; groups that stand whole rows apart",
+     NULL},
+    {GUARD_LINEAR, "no activation", NULL},
+    {GUARD_CLUSTER, "fewer tiles than half the multiprocessors, and two steps in K or more to share",
+     "fewer tiles in all groups than half the multiprocessors, and on average two steps in K or more to share"},
+    {GUARD_SCRATCH, "the workspace of libgemm_grouped_gemm_workspace", NULL},
+    {GUARD_WORKSPACE, "fewer tiles than half the multiprocessors, and the workspace of libgemm_gemm_workspace", NULL},
+};
+
+const char *demand_of(const struct problem *p, unsigned missing) {
+  if (p->op == OP_GROUPED_GEMM && missing & GUARD_ALIGN16)
+    return "16-byte aligned pointers, leading dimensions and extents in every group (device tables: aligned = 1)";
+  for (size_t i = 0; i < sizeof demands / sizeof *demands; i++)
+    if (missing & demands[i].refusal)
+      return p->op == OP_GROUPED_MM && demands[i].of_groups ? demands[i].of_groups : demands[i].words;
+  return NULL;
+}
+
+/* Blocks that load for each other pay where rows of A or B begin on 16 but not on 32 bytes: kernels/table/model.py. */
+static bool may_pay(const struct row *row, const struct problem *p) {
+  return (row->share_a == 1 && row->share_b == 1) || p->a_stride == 0 || p->b_stride == 0;
+}
+
+/* A rough formula is not weighed against fits. */
+const struct row *fastest(const struct problem *p, int first, int end, unsigned ignored, float *us) {
+  const struct row *weighed[MOST_ROWS];
+  int count = 0;
+  for (const struct row *row = rows + first; row < rows + end; row++) {
+    if (count && weighed[0]->fit && !row->fit) continue;
+    if (count && row->fit && row->fit == weighed[count - 1]->fit) continue; /* the same tile, as fast */
+    if (refused(row, p) & ~ignored || !may_pay(row, p)) continue;
+    if (count && row->fit && !weighed[0]->fit) count = 0;
+    weighed[count++] = row;
+  }
+  return count ? least_time(weighed, count, p, us) : NULL;
+}
+
+/* Below, at or above 0, as the table of known shapes has one before, beside or behind the other (aot/render.py). */
+static int64_t order(const struct known *a, const struct known *b) {
+  if (a->m != b->m) return (int64_t)a->m - b->m;
+  if (a->n != b->n) return (int64_t)a->n - b->n;
+  if (a->k != b->k) return (int64_t)a->k - b->k;
+  if (a->count != b->count) return (int64_t)a->count - b->count;
+  return (int64_t)a->layout - b->layout;
+}
+
+/* The first of a target's known shapes that is not before this one. */
+static const struct known *first_known(const struct target *target, const struct known *shape) {
+  const struct known *from = target->known;
+  for (int32_t left = target->known_count; left > 0;) {
+    int32_t half = left / 2;
+    bool before = order(from + half, shape) < 0;
+    from += before ? half + 1 : 0;
+    left = before ? left - half - 1 : half;
+  }
+  return from;
+}
+
+const struct row *known_winner(const struct problem *p, const struct target *target, int first, int end) {
+  if (p->a_type == LIBGEMM_F32 || p->count > INT32_MAX) return NULL;
+  const struct known shape = {.m = (int32_t)p->rows,
+                              .n = (int32_t)p->n,
+                              .k = (int32_t)p->k,
+                              .count = (int32_t)p->count,
+                              .layout = p->trans_a * 2 + p->trans_b};
+  const struct known *past = target->known + target->known_count;
+  for (const struct known *k = first_known(target, &shape); k < past && order(k, &shape) == 0; k++)
+    for (int i = first; i < end; i++) /* of each operation that knows it */
+      if (rows[i].fit == k->fit && !refused(&rows[i], p)) return &rows[i];
+  return NULL;
+}

@@ -17,7 +17,7 @@ install:
 
 test:
 	@$(call timed,$(PYTHON) build/bootstrap.py test && .venv/bin/python -m build \
-		&& .venv/bin/python -m pytest -n auto --dist loadfile)
+		&& .venv/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder)
 
 fuzz:
 	@$(PYTHON) build/bootstrap.py test && .venv/bin/python tests/fuzz/run.py $(or $(SECONDS),60)

@@ -8,6 +8,15 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+# Files of few tests that take long. A worker takes whole files (xdist's loadfile): these first, so that no core is idle
+# while another runs the last of them.
+LONG = ("test_fuzz", "test_numerics", "test_gpu_suite", "test_numerics_cut", "test_capi_threads", "test_capi_cluster")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+
+
 @pytest.fixture(scope="session")
 def dist() -> Path:
     """The folder `make build` filled; tests of the product need it."""

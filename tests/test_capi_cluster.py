@@ -141,9 +141,9 @@ def library_for_older_drivers() -> str:
     folder = scratch() / "older"
     shutil.copytree(sources(), folder)
     table = folder / "table.c"
-    newer = table.read_text()
-    assert ".min_cuda = 13000" in newer
-    table.write_text(newer.replace(".min_cuda = 13000", ".min_cuda = 12000"))
+    older = table.read_text().replace(".min_cuda = 13000", ".min_cuda = 12000")
+    assert ".min_cuda = 12000" in older
+    table.write_text(older)
     command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-fPIC", "-shared", f"-I{folder}", "-o", "older.so"]
     files = map(str, sorted(folder.rglob("*.c")))
     subprocess.run([*command, *files, "-ldl", "-lpthread"], cwd=folder, check=True)

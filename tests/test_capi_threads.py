@@ -54,7 +54,7 @@ def test_many_threads_start_the_library_once():
 def sources() -> Path:
     """The C core and what is generated for a table of a few rows: one dtype and layout of each operation."""
     table = [v for v in variants((TARGET,)) if v.problem.name.endswith("_bf16_bf16_bf16_nn")]
-    artifacts = compile_all(table, Cache(ROOT / ".cache" / "artifacts", 580), Limits(2))
+    artifacts = compile_all(table, Cache(ROOT / ".cache" / "artifacts", None), Limits(2))  # as dist/ has them
     rows = in_table_order(list(zip(table, artifacts, strict=True)))
     folder = scratch() / "core"
     shutil.copytree(CSRC, folder)

@@ -116,7 +116,7 @@ def test_a_kernel_that_does_not_compile_names_its_variant():
 
 
 def test_more_shared_memory_than_the_target_has_is_refused():
-    greedy = dataclasses.replace(row(), config=Config(256, 256, 128, warps=8, stages=4))
+    greedy = dataclasses.replace(row(), config=Config(128, 128, 128, warps=8, stages=5))
     with pytest.raises(CompileError, match=r"needs \d+ bytes of shared memory, sm_90 has 232448"):
         compile_variant(greedy)
 

@@ -1,5 +1,6 @@
 """What the library is and would do: variants, targets, manifest, choices. Needs no GPU but where it says so."""
 
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
@@ -68,7 +69,9 @@ class Info(TypedDict):
     targets: dict[int, TargetInfo]  # by compute capability * 10
 
 
+@functools.cache
 def variant_at(index: int) -> Variant:
+    """A record that cannot change, so that the list of all is made once."""
     s = get_struct("libgemm_variant_info", index, lib.libgemm_variant_get)
     plain: dict[str, Any] = {f: getattr(s, f) for f in Variant.__dataclass_fields__ if f != "index"}
     plain.update({f: text(plain[f]) for f in ("name", "op", "sha256", "architecture", "family")})

@@ -59,6 +59,10 @@ class Artifact:
         facts["toolkit"] = list(self.toolkit)
         return {**facts, "sha256": self.sha256, "cubin_bytes": len(self.cubin)}
 
+    def of_row(self, variant: str, target: int) -> "Artifact":
+        """The same code as another row's."""
+        return dataclasses.replace(self, variant=variant, target=target)
+
     @classmethod
     def from_facts(cls, facts: dict, cubin: bytes) -> "Artifact":
         """Inverse of launch_facts; ValueError when the bytes are not those the facts speak of."""

@@ -1,5 +1,7 @@
 """Artifacts -> one blob of packed cubins and where each stands. Pure; csrc/launch/load.c reads the result.
 
+Rows of several targets may run the same cubin; it is packed once.
+
 Cubins of one kernel and tile differ in a few instructions, so eight neighbours are packed together, in stripes: a piece
 of each in turn, since LZ4 looks back no further than 64 KiB and many a cubin is longer. The blob is about 5.6 times
 smaller than the cubins (4.1 times without stripes, 2.7 times one by one); reading a cubin takes about 0.2 ms.
@@ -59,15 +61,17 @@ def striped(cubins: list[bytes]) -> bytes:
 
 def pack(artifacts: list[Artifact]) -> Packed:
     blob, chunks, places = bytearray(), [], {}
-    ordered = sorted(artifacts, key=likeness)
-    groups: dict[tuple, list[Artifact]] = {}
-    for artifact in ordered:
-        groups.setdefault(likeness(artifact)[:3], []).append(artifact)
+    groups: dict[tuple, dict[bytes, list[Artifact]]] = {}  # cubins that are alike, and who runs each
+    home: dict[bytes, tuple] = {}
+    for artifact in sorted(artifacts, key=likeness):
+        group = home.setdefault(artifact.cubin, likeness(artifact)[:3])
+        groups.setdefault(group, {}).setdefault(artifact.cubin, []).append(artifact)
     for group in groups.values():
-        for first in range(0, len(group), CHUNK_CUBINS):
-            together = group[first : first + CHUNK_CUBINS]
-            places |= {artifact.variant: Place(len(chunks), i) for i, artifact in enumerate(together)}
-            plain = striped([artifact.cubin for artifact in together])
+        cubins = list(group)
+        for first in range(0, len(cubins), CHUNK_CUBINS):
+            together = cubins[first : first + CHUNK_CUBINS]
+            places |= {a.variant: Place(len(chunks), i) for i, cubin in enumerate(together) for a in group[cubin]}
+            plain = striped(together)
             packed = lz4.block.compress(plain, mode="high_compression", compression=12, store_size=False)
             chunks.append(Chunk(len(blob), len(packed), len(plain), len(together)))
             blob += packed

@@ -74,7 +74,7 @@ def bucket_starts(variants: list[Variant], first_row: int) -> list[int]:
     for variant in variants:
         sizes[bucket(variant)] += 1
     if max(sizes) > MOST_ROWS:
-        raise RenderError(f"{max(sizes)} rows compute one problem: choose.c weighs {MOST_ROWS}")
+        raise RenderError(f"{max(sizes)} rows compute one problem: select/rows.c weighs {MOST_ROWS}")
     starts = [first_row]
     for size in sizes:
         starts.append(starts[-1] + size)
@@ -82,7 +82,7 @@ def bucket_starts(variants: list[Variant], first_row: int) -> list[int]:
 
 
 def known_shapes(target: int, variants: list[Variant]) -> list[dict]:
-    """Shapes whose winner was measured, where it is among these variants. Sorted: choose.c halves its way to one."""
+    """Shapes whose winner was measured, where it is among these variants. Sorted: select/rows.c halves its way."""
     symbols = {v.fit_name: fit_symbol(v) for v in variants if v.fit}
     shapes = [
         {"m": m, "n": n, "k": k, "count": count, "layout": LAYOUTS.index(layout), "fit": symbols[tile]}
@@ -135,6 +135,13 @@ def type_table() -> list[list[list[int]]]:
     return table
 
 
+def c_name(variant: Variant, artifact: Artifact) -> str:
+    """A row's name as C text: the end of its own entry symbol, so that it stands in the library once."""
+    if artifact.entry != variant.symbol:  # another target's code
+        return f'"{variant.name}"'
+    return f'&"{artifact.entry}"[{len(artifact.entry) - len(variant.name)}]'
+
+
 def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TEMPLATES) -> dict[str, str | bytes]:
     """All generated files: C text, and the two blobs the assembler includes under names that hold their hash."""
     env = environment(templates)
@@ -148,7 +155,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         files[f"{launcher_name(kernel)}.c"] = text
     files["table.c"] = env.get_template("table.c.j2").render(
         rows=[
-            {"variant": v, "artifact": a, "sums": sums(a.cubin), "place": packed.places[v.name],
+            {"variant": v, "artifact": a, "name": c_name(v, a), "sums": sums(a.cubin), "place": packed.places[v.name],
              "launcher": launcher_name(a.kernel),
              "op": ALL_OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a].c_enum,
              "d_type": DTYPES[v.problem.d].c_enum,

@@ -12,6 +12,7 @@ from aot.compile import compile_variant
 from build.cache import Cache
 from build.progress import progress
 from kernels.table.spec import Variant
+from kernels.table.targets import TARGETS
 
 
 @dataclass(frozen=True)
@@ -69,13 +70,26 @@ def run_pool(waiting: list[Variant], cache: Cache, limits: Limits, work) -> tupl
     return made, failures
 
 
+def artifact_of(variant: Variant, compiled: Artifact) -> Artifact:
+    """What a row runs, where it may be another target's code; that must fit into this one's shared memory."""
+    limit = TARGETS[variant.target].shared_bytes
+    if compiled.shared_bytes > limit:
+        raise BuildError(
+            f"{variant.name} runs {compiled.variant}, which needs {compiled.shared_bytes} bytes of shared memory; "
+            f"sm_{variant.target} has {limit}"
+        )
+    return compiled.of_row(variant.name, variant.target)
+
+
 def compile_all(variants: list[Variant], cache: Cache, limits: Limits, work=compile_variant) -> list[Artifact]:
-    """Every variant's artifact, in order, from the cache where it is known. BuildError names all that failed."""
-    known = {v.name: artifact for v in variants if (artifact := cache.load(v))}
-    waiting = [v for v in variants if v.name not in known]
+    """Every variant's artifact, in order, from the cache where it is known; rows with the same code share one
+    compilation. BuildError names all that failed."""
+    wanted = {v.compiled.name: v.compiled for v in variants}
+    known = {name: artifact for name, v in wanted.items() if (artifact := cache.load(v))}
+    waiting = [v for name, v in wanted.items() if name not in known]
     if waiting:
         made, failures = run_pool(waiting, cache, limits, work)
         if failures:
-            raise BuildError(f"{len(failures)} of {len(variants)} variants failed:\n  " + "\n  ".join(sorted(failures)))
+            raise BuildError(f"{len(failures)} of {len(wanted)} kernels failed:\n  " + "\n  ".join(sorted(failures)))
         known.update(made)
-    return [known[v.name] for v in variants]
+    return [artifact_of(v, known[v.compiled.name]) for v in variants]

@@ -186,14 +186,16 @@ def log(*calls: str) -> list[dict]:
 
 
 @functools.cache
-def variant_of(entry: str) -> dict:
-    """The manifest's record of the variant with this entry point."""
-    return next(row for row in manifest()["variants"] if row["entry"] == entry)
+def variant_of(entry: str, capability: int = 0) -> dict:
+    """The manifest's record of the variant with this entry point; of a target below, its code may be that GPU's too."""
+    found = [row for row in manifest()["variants"] if row["entry"] == entry]
+    return max((row for row in found if row["target"] <= capability), key=lambda row: row["target"], default=found[0])
 
 
 def named(launch: dict) -> dict:
     """A launch, as the stand-in logged it, with its variant's name and its kernel's function."""
-    row = variant_of(launch["kernel"])
+    gpus = os.environ["FAKECUDA_SM"].split(",")
+    row = variant_of(launch["kernel"], int(gpus[min(launch["device"], len(gpus) - 1)]))
     return {**launch, "variant": row["name"], "kernel": row["kernel"].split(".")[-1]}
 
 
@@ -219,7 +221,7 @@ def count(function: str) -> int:
 
 def parameters(launch: dict) -> list[tuple[dict, dict]]:
     """What the kernel's own parameter table and the launch say of each argument."""
-    params = manifest()["kernels"][variant_of(f"libgemm_{launch['variant']}")["kernel"]]
+    params = next(manifest()["kernels"][v["kernel"]] for v in manifest()["variants"] if v["name"] == launch["variant"])
     assert [p["size"] for p in params] == [p["size"] for p in launch["params"]]
     return list(zip(params, launch["params"], strict=True))
 

@@ -30,13 +30,36 @@ def test_artifacts_come_in_order_and_then_from_the_cache(cache):
     assert compile_all(ROWS, cache, Limits(2), pool_work.hang) == made  # nothing is compiled again
 
 
+def twins() -> tuple[list, list, list]:
+    """The pointer rows of 8.0 and 8.9, and those of 8.9 that 8.0 has no twin of."""
+    old, new = ([v for v in variants((t,)) if v.problem.layout == "nt" and v.problem.op == "gemm"] for t in (80, 89))
+    return old, new, [v for v in new if v.compiled.name not in {o.name for o in old}]
+
+
+def test_rows_that_run_a_lower_revisions_code_are_compiled_once(cache):
+    old, new, own = twins()
+    made = compile_all([*old, *new], cache, Limits(2), pool_work.make)
+    assert [(a.variant, a.target) for a in made] == [(v.name, v.target) for v in [*old, *new]]
+    assert {a.architecture for a in made} == {"sm_80"}
+    kept = len(list(cache.folder.rglob("*.cubin")))
+    assert 0 < len(own) < len(new)
+    assert kept == len(old) + len(own)
+
+
+def test_code_that_does_not_fit_the_higher_revisions_shared_memory_fails_the_build_by_name(cache):
+    with pytest.raises(BuildError) as caught:
+        compile_all(twins()[1], cache, Limits(2), pool_work.greedy)
+    assert "__sm89__" in str(caught.value)
+    assert f"needs {TARGETS[80].shared_bytes} bytes of shared memory; sm_89 has 101376" in str(caught.value)
+
+
 def test_a_variant_that_does_not_compile_fails_the_build_by_name_and_the_rest_is_kept(cache):
     rows = [v for v, _ in sample_rows() if v.problem.op == "gemm"]
     bad = [v.name for v in rows if v.problem.a == "f16"]
     with pytest.raises(BuildError) as caught:
         compile_all(rows, cache, Limits(2), pool_work.fail_one)
     text = str(caught.value)
-    assert text.startswith(f"{len(bad)} of {len(rows)} variants failed")
+    assert text.startswith(f"{len(bad)} of {len(rows)} kernels failed")
     assert [name for name in bad if f"{name}: does not compile on purpose" not in text] == []
     assert [v.name for v in rows if cache.load(v) is None] == bad
 

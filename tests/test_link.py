@@ -42,6 +42,15 @@ def test_the_library_links_and_passes_its_own_checks(tmp_path):
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["libgemm.so"]
 
 
+def test_a_cubin_that_rows_of_two_targets_run_is_packed_once():
+    one = [artifact for _, artifact in sample_rows(80)]
+    again = [artifact.of_row(artifact.variant.replace("sm80", "sm89"), 89) for artifact in one]
+    alone, both = pack(one), pack([*again, *one])
+    assert (both.blob, both.chunks) == (alone.blob, alone.chunks)
+    assert {a.variant: both.places[a.variant] for a in one} == alone.places
+    assert [both.places[a.variant] for a in again] == [alone.places[a.variant] for a in one]
+
+
 def test_two_folders_give_the_same_bytes(tmp_path):
     one = link(generated(), tmp_path / "one" / "libgemm.so").library
     other = link(generated(), tmp_path / "quite another folder" / "libgemm.so").library

@@ -144,8 +144,13 @@ class Variant:
         return f"libgemm_{self.name}"
 
     @property
+    def compiled(self) -> "Variant":
+        """The row that the compiler is given: this one, or its twin of the target whose code this one runs."""
+        return dataclasses.replace(self, target=TARGETS[self.target].code or self.target)
+
+    @property
     def architecture(self) -> str:
-        """What the assembler is told."""
+        """What the assembler is told, of a row that is compiled for its own target."""
         return f"sm_{self.target}{TARGETS[self.target].suffix}"
 
     @property

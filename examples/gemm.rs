@@ -46,7 +46,11 @@ pub struct libgemm_gemm_args {
     pub variant: *const c_char,
     pub stream: *mut c_void,
     pub batch_invariant: i32,
+    pub b_type: i32,
+    pub scaling: i32,
     pub reserved: i32,
+    pub a_scale: *const c_void,
+    pub b_scale: *const c_void,
 }
 
 #[link(name = "gemm")]

@@ -26,6 +26,9 @@ BAD = [
     *[(OPS, {"a_type": 3, "d_type": 3, "precision": v}, (f"precision = {v}", "LIBGEMM_IEEE (3)")) for v in (-1, 4)],
     *[(OPS, {"precision": v}, (f"precision = {v}", "bf16", "LIBGEMM_EXACT (0)")) for v in (-1, 1, 3, 4)],
     *[(OPS, {f: v}, (f"{f} = {v}", "0 to 1")) for f in ("trans_a", "trans_b") for v in (-1, 2)],
+    *[(OPS, {"b_type": v}, (f"b_type = {v}", "a_type itself (2)")) for v in (-1, 4)],
+    *[(OPS, {"scaling": v}, (f"scaling = {v}", "0 to 3")) for v in (-1, 4)],
+    *[(OPS, {x: "d"}, (f"{x} = 0x", "scaling = 0", "NULL")) for x in ("a_scale", "b_scale")],
     *[(OPS, {"activation": v}, (f"activation = {v}", "0 to 3")) for v in (-1, 4)],
     (DENSE, {"lda": K - 1}, (f"lda = {K - 1}", f"k = {K}")),
     (DENSE, {"lda": M - 1, "trans_a": 1}, (f"lda = {M - 1}", f"m = {M}")),
@@ -112,6 +115,20 @@ def test_a_wrong_field_is_refused_by_name(op, fields, parts):
     refused(wrong.run(), "INVALID_ARGUMENT", *parts)
     assert log("cuLaunchKernelEx", "cuMemcpyHtoDAsync_v2") == []
     ok(Call(op).run())
+    assert len(launches()) == 1
+
+
+@pytest.mark.parametrize(("fields", "parts"), [
+    ({"b_type": 1}, ("b_type = 1 (f16)", "a_type bf16", "no variant multiplies two types")),
+    *[({"scaling": v}, (f"scaling = {v}", "no variant takes scales")) for v in (1, 2, 3)],
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("op", OPS)
+@in_stand_in()
+def test_what_no_variant_serves_yet_is_refused_by_name(op, fields, parts):
+    refused(Call(op, **fields).run(), "UNSUPPORTED", *parts)
+    refused(Call(op, **fields).explain(TARGET)[0], "UNSUPPORTED", *parts)
+    assert launches() == []
+    ok(Call(op, b_type=2).run())
     assert len(launches()) == 1
 
 

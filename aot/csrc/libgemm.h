@@ -104,6 +104,15 @@ typedef enum libgemm_precision {
   LIBGEMM_IEEE = 3
 } libgemm_precision;
 
+/* How operands are scaled. No variant takes scales yet: all but NONE is UNSUPPORTED. TENSOR: one float32. ROW: one for
+ * each row of op(A), each column of op(B). BLOCK: one for each block of K, and of rows or columns. */
+typedef enum libgemm_scaling {
+  LIBGEMM_SCALING_NONE = 0,
+  LIBGEMM_SCALING_TENSOR = 1,
+  LIBGEMM_SCALING_ROW = 2,
+  LIBGEMM_SCALING_BLOCK = 3
+} libgemm_scaling;
+
 /* Applied to the float32 sum before it is rounded to D. GELU is x * normal CDF(x) (torch's approximate='none'), with
  * erf after Abramowitz and Stegun 7.1.26, absolute error below 1.5e-7; SILU is x / (1 + exp(-x)). */
 typedef enum libgemm_activation {
@@ -154,7 +163,10 @@ typedef struct libgemm_gemm_args {
   const char *variant;            /* NULL: the library chooses; else the name of the only variant to use */
   libgemm_stream stream;
   int32_t batch_invariant;        /* 1: a row's bits depend on neither M nor the other rows; see below. 0 by default */
+  int32_t b_type;                 /* 0: a_type. Another is refused: no variant multiplies two types yet */
+  int32_t scaling;                /* libgemm_scaling: all but NONE (0) is refused, no variant takes scales yet */
   int32_t reserved;               /* 0 */
+  const void *a_scale, *b_scale;  /* NULL with NONE */
 } libgemm_gemm_args;
 
 /* Set defaults: everything 0 but size (to `size`, pass sizeof(libgemm_gemm_args)), batch = 1, alpha = 1. */
@@ -207,6 +219,9 @@ typedef struct libgemm_grouped_gemm_args {
   int32_t reserved;    /* 0 */
   int64_t expected_m, expected_n, expected_k; /* sizes of device tables' groups on average, as far as the host knows
                           them: 0 (default) where it does not, else 1 to LIBGEMM_MAX_SIZE. For speed alone */
+  int32_t b_type;  /* 0: a_type. Another type than a_type is refused: no variant multiplies two types yet */
+  int32_t scaling; /* libgemm_scaling: all but NONE (0) is refused, no variant takes scales yet */
+  const void *a_scale, *b_scale; /* NULL with NONE; else tables of pointers */
 } libgemm_grouped_gemm_args;
 
 /* Set defaults: everything 0 but size, alpha = 1, device = -1. */
@@ -279,6 +294,9 @@ typedef struct libgemm_grouped_mm_args {
   int32_t ragged;    /* libgemm_ragged */
   int32_t zero_tail; /* 1: with M or N, set what is past the last end to 0: no bias, no activation, C is not read. Not
                         with shared_b. With K and NONE, where D has no tail: 0 or 1, without effect */
+  int32_t b_type;  /* 0: a_type. Another type than a_type is refused: no variant multiplies two types yet */
+  int32_t scaling; /* libgemm_scaling: all but NONE (0) is refused, no variant takes scales yet */
+  const void *a_scale, *b_scale; /* NULL with NONE */
 } libgemm_grouped_mm_args;
 
 /* Set defaults: everything 0 but size, alpha = 1, offs_format = LIBGEMM_ENDS_I32. */
@@ -326,7 +344,7 @@ const char *libgemm_last_error(void);
 typedef struct libgemm_variant_info {
   uint64_t size; /* sizeof(libgemm_variant_info) */
   const char *name, *op, *sha256;
-  int32_t target;  /* compute capability * 10 it was compiled for */
+  int32_t target;  /* compute capability * 10 that its row is for; the code may be a lower minor revision's */
   int32_t a_type, d_type, precision, trans_a, trans_b;
   int32_t block_m, block_n, block_k, warps, ctas, registers;
   uint32_t shared_bytes, local_bytes, cubin_bytes;

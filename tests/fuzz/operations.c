@@ -30,8 +30,8 @@ const struct operation dense_operation = {
     .numbers = {AT(m), AT(n), AT(k), AT(batch), AT(lda), AT(ldb), AT(ldc), AT(ldd), AT(batch_stride_a),
                 AT(batch_stride_b), AT(batch_stride_c), AT(batch_stride_d), AT(batch_stride_bias), AT(workspace_bytes)},
     .words = {AT(a_type), AT(d_type), AT(trans_a), AT(trans_b), AT(precision), AT(activation), AT(batch_invariant),
-              AT(reserved)},
-    .pointers = {AT(a), AT(b), AT(c), AT(d), AT(bias), AT(workspace)},
+              AT(reserved), AT(b_type), AT(scaling)},
+    .pointers = {AT(a), AT(b), AT(c), AT(d), AT(bias), AT(workspace), AT(a_scale), AT(b_scale)},
     .floats = {AT(beta), AT(alpha)},
 };
 #undef AT
@@ -42,8 +42,8 @@ const struct operation packed_operation = {
     .numbers = {AT(m), AT(n), AT(k), AT(groups), AT(lda), AT(ldb), AT(ldc), AT(ldd), AT(batch_stride_a),
                 AT(batch_stride_b), AT(batch_stride_c), AT(batch_stride_d), AT(batch_stride_bias), AT(workspace_bytes)},
     .words = {AT(a_type), AT(d_type), AT(trans_a), AT(trans_b), AT(precision), AT(activation), AT(offs_format),
-              AT(shared_b), AT(ragged), AT(zero_tail)},
-    .pointers = {AT(a), AT(b), AT(c), AT(d), AT(bias), AT(offs), AT(workspace)},
+              AT(shared_b), AT(ragged), AT(zero_tail), AT(b_type), AT(scaling)},
+    .pointers = {AT(a), AT(b), AT(c), AT(d), AT(bias), AT(offs), AT(workspace), AT(a_scale), AT(b_scale)},
     .floats = {AT(beta), AT(alpha)},
 };
 #undef AT
@@ -54,8 +54,9 @@ const struct operation pointers_operation = {
     CALLS_OF(grouped_gemm),
     .numbers = {AT(groups), AT(expected_m), AT(expected_n), AT(expected_k), AT(workspace_bytes)},
     .words = {AT(a_type), AT(d_type), AT(trans_a), AT(trans_b), AT(precision), AT(activation), AT(host_tables),
-              AT(device), AT(aligned), AT(reserved)},
-    .pointers = {AT(a), AT(b), AT(c), AT(d), AT(bias), AT(m), AT(n), AT(k), AT(lda), AT(ldb), AT(ldc), AT(ldd)},
+              AT(device), AT(aligned), AT(reserved), AT(b_type), AT(scaling)},
+    .pointers = {AT(a), AT(b), AT(c), AT(d), AT(bias), AT(m), AT(n), AT(k), AT(lda), AT(ldb), AT(ldc), AT(ldd),
+                 AT(a_scale), AT(b_scale)},
 };
 #undef AT
 

@@ -25,6 +25,25 @@ HOT libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint6
   return LIBGEMM_OK;
 }
 
+libgemm_status refuse_scaling(int32_t a_type, int32_t b_type, int32_t scaling, const void *a_scale,
+                              const void *b_scale) {
+  if (b_type && !is_dtype(b_type))
+    return fail(LIBGEMM_INVALID_ARGUMENT, "b_type = %d: allowed are 0, for a_type, and a_type itself (%d)", b_type,
+                a_type);
+  if (b_type && b_type != a_type)
+    return fail(LIBGEMM_UNSUPPORTED, "b_type = %d (%s) with a_type %s: no variant multiplies two types", b_type,
+                dtype_name(b_type), dtype_name(a_type));
+  if (scaling < LIBGEMM_SCALING_NONE || scaling > LIBGEMM_SCALING_BLOCK)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "scaling = %d: allowed is 0 to 3 (libgemm_scaling)", scaling);
+  if (scaling != LIBGEMM_SCALING_NONE)
+    return fail(LIBGEMM_UNSUPPORTED, "scaling = %d with a_type %s: no variant takes scales", scaling,
+                dtype_name(a_type));
+  if (a_scale || b_scale)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %p with scaling = 0: NULL is needed", a_scale ? "a_scale" : "b_scale",
+                a_scale ? a_scale : b_scale);
+  return LIBGEMM_OK;
+}
+
 HOT libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char *what) {
   if (ld >= length) return LIBGEMM_OK;
   return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: at least %s = %lld is needed", name, (long long)ld, what,

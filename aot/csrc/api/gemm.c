@@ -25,6 +25,7 @@ HOT static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm
   p->count = a->batch;
   p->workspace_bytes = a->workspace ? a->workspace_bytes : 0;
   TRY(check_problem(p));
+  TRY(CHECK_SCALING(a));
   if (a->batch_invariant < 0 || a->batch_invariant > 1)
     return fail(LIBGEMM_INVALID_ARGUMENT, "batch_invariant = %d: allowed is 0 to 1", a->batch_invariant);
   if (a->batch < 0) return fail(LIBGEMM_INVALID_ARGUMENT, "batch = %lld: allowed is 0 or more", (long long)a->batch);

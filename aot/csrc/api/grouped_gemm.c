@@ -47,6 +47,7 @@ static libgemm_status check_args(const libgemm_grouped_gemm_args *args, libgemm_
   TRY(read_words(args, a));
   STATE_PROBLEM(p, OP_GROUPED_GEMM, a);
   TRY(check_problem(p));
+  TRY(CHECK_SCALING(a));
   if (a->host_tables < 0 || a->host_tables > 1)
     return fail(LIBGEMM_INVALID_ARGUMENT, "host_tables = %d: allowed is 0 or 1", a->host_tables);
   if (a->aligned < 0 || a->aligned > 1)

@@ -52,6 +52,7 @@ static libgemm_status check_args(const libgemm_grouped_mm_args *args, libgemm_gr
   STATE_MATRICES(p, a);
   p->count = a->groups;
   TRY(check_problem(p));
+  TRY(CHECK_SCALING(a));
   TRY(check_words(a));
   if (is_empty(a)) return LIBGEMM_OK;
   *o = OPERANDS_OF(a, a->groups, a->ragged);

@@ -36,7 +36,7 @@ candidates:
 
 tune:
 	@$(PYTHON) build/tune/dense.py $(if $(SHAPES),--file $(SHAPES)) $(if $(SHAPES),,&& $(PYTHON) build/tune/grouped.py) \
-		&& $(PYTHON) -m build.tune.fit
+		&& $(PYTHON) -m build.tune.merge && $(PYTHON) -m build.tune.fit
 
 lock:
 	@$(PYTHON) -m build.pin

@@ -9,7 +9,7 @@ from made_report import drawn_report, drawn_row
 from bench.report import drawn
 from bench.report.pictures import reports
 from bench.report.rows import read
-from bench.suites import dense_drawn, draws, layers_drawn
+from bench.suites import dense_drawn, draws, layers_drawn, records
 from bench.suites.packed import LONGEST_US, draw_problem
 from bench.suites.roofline import aligned, floor_us
 from build.tune import dense as tune
@@ -84,8 +84,7 @@ def test_every_token_finds_its_experts():
 
 
 def test_nothing_drawn_is_what_tuning_or_the_benchmark_has():
-    lines = [line for path in (ROOT / "build" / "tune" / "measured").glob("*.jsonl") for line in path.open()]
-    recorded = [row for row in map(json.loads, lines) if "m" in row]
+    recorded = records.measured()
     listed = json.loads((ROOT / "bench" / "suites" / "dense.json").read_text())["shapes"]
     grouped = [*json.loads((ROOT / "bench" / "suites" / "grouped.json").read_text())["cases"], *(
         row for row in recorded if "groups" in row)]  # fmt: skip

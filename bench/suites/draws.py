@@ -7,8 +7,8 @@ import random
 
 from bench.suites import SUITES
 from bench.suites.packed import SUITE  # the benchmark's grouped cases
+from bench.suites.records import measured
 
-MEASURED = SUITES.parents[1] / "build" / "tune" / "measured"
 MOST_TOKENS = 16384
 LEAST_TRAINED = 128  # tokens of a gradient: nobody trains on fewer
 
@@ -18,12 +18,6 @@ def tokens(draw: random.Random, least: int = 1) -> int:
     if draw.random() < 0.5:
         return draw.choice([size for i in range(15) for size in (2**i, 3 * 2**i // 2) if least <= size <= MOST_TOKENS])
     return round(math.exp(draw.uniform(math.log(least), math.log(MOST_TOKENS))))
-
-
-def measured() -> list[dict]:
-    """What tuning recorded, a dict for each shape."""
-    lines = [line for path in sorted(MEASURED.glob("*.jsonl")) for line in path.read_text().splitlines()]
-    return [row for row in map(json.loads, lines) if "m" in row]  # a file's first line is about the machine
 
 
 def dense_key(row: dict) -> tuple:

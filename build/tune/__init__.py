@@ -3,6 +3,7 @@
 candidates.py   the grid, pruned by rule
 library.py      `make candidates`: a library of the whole grid, on any machine
 dense.py, grouped.py   `make tune`, on a GPU: time every candidate on many shapes, into measured/
-measured/       those times, as they were measured
+merge.py        takes new times into the kept ones, on one scale
+measured/       those times, packed
 fit.py          chooses tiles, and fits the model's weights to the times, into kernels/table/tuned/
 """

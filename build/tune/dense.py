@@ -2,10 +2,10 @@
 
     python build/tune/dense.py [--shapes 3000 | --file shapes.jsonl] [--seconds 480] [--out build/tune/measured]
 
-`make tune` runs this, then fit.py. Needs a GPU, torch and the candidates that `make candidates` built; Triton is not
-used. Each shape's candidates run from CUDA graphs over rotated inputs, in turn, until the medians are steady;
-one whose result is off is left out. One worker a GPU. Results are appended to <out>/<arch>.jsonl as they come: stop it,
-run it again, and it goes on.
+`make tune` runs this, then merge.py and fit.py. Needs a GPU, torch and the candidates that `make candidates` built;
+Triton is not used. Each shape's candidates run from CUDA graphs over rotated inputs, in turn, until the medians are
+steady; one whose result is off is left out. One worker a GPU. Results are appended to <out>/<arch>.jsonl as they come:
+stop it, run it again, and it goes on. merge.py takes them into the packed file that is kept.
 """
 
 import argparse
@@ -27,12 +27,12 @@ sys.path.insert(0, str(ROOT))
 from bench.measure.driver import driver  # noqa: E402
 from bench.suites import SUITES  # noqa: E402
 from bench.suites.dense_drawn import KINDS  # noqa: E402
+from bench.suites.records import MEASURED  # noqa: E402
 from bench.suites.roofline import aligned, floor_us  # noqa: E402
 from build.tune.candidates import FAR, candidates  # noqa: E402
 from kernels.table import model  # noqa: E402
 
 CANDIDATES = ROOT / ".cache" / "candidates"
-MEASURED = Path(__file__).parent / "measured"
 
 
 def decoding(draw: random.Random) -> tuple:

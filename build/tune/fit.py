@@ -1,4 +1,4 @@
-"""python -m build.tune.fit [build/tune/measured/sm90.jsonl]: from measurements to kernels/table/tuned/, without a GPU.
+"""python -m build.tune.fit [build/tune/measured/sm90.jsonl.xz]: from measurements to kernels/table/tuned/, with no GPU.
 
 With --keep no tile is chosen: those that ship get new weights alone, and nothing need be compiled anew.
 
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.suites.records import files, name_of, read
 from build.tune.candidates import FAR, candidates, grouped_candidates
 from kernels.table import model
 from kernels.table.families import REFERENCE
@@ -30,7 +31,6 @@ PASSES = 3
 OWN = 0.25  # of a layout's own columns beside the common ones
 ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other takes
 
-MEASURED = Path(__file__).parent / "measured"
 USUAL = {"gemm": (0.002, 44), "grouped_mm": (0.0085, 12)}  # operation -> loss on average, most tiles
 KNOWN_WEIGHT = 12.0  # of a shape that people are known to run, beside one that was drawn
 
@@ -249,9 +249,9 @@ def lines_of(found: dict) -> str:
 
 
 def fit_file(path: Path, loss: float | None, most: int | None, keep: bool) -> None:
-    head, *rows = map(json.loads, path.read_text().splitlines())
+    head, rows = read(path)
     rows = [row for row in rows if row["us"]]  # some shapes no candidate takes
-    target = int(path.stem.split("_")[0].removeprefix("sm"))
+    target = int(name_of(path).split("_")[0].removeprefix("sm"))
     op = "grouped_mm" if "groups" in rows[0] else "gemm"
     table = {"gemm": candidates, "grouped_mm": grouped_candidates}[op](target, head["dtype"])
     usual_loss, usual_most = USUAL[op]
@@ -264,11 +264,14 @@ def fit_file(path: Path, loss: float | None, most: int | None, keep: bool) -> No
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m build.tune.fit", description=__doc__)
-    parser.add_argument("measurements", type=Path, nargs="*", default=sorted(MEASURED.glob("*.jsonl")))
+    parser.add_argument("measurements", type=Path, nargs="*", default=files())
     parser.add_argument("--loss", type=float)
     parser.add_argument("--most", type=int, metavar="TILES")
     parser.add_argument("--keep", action="store_true", help="the tiles that ship; fit their weights alone")
     options = parser.parse_args()
+    names = list(map(name_of, options.measurements))
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        parser.error(f"{', '.join(twice)}: measured in two files; `python -m build.tune.merge` makes them one")
     for path in options.measurements:
         fit_file(path, options.loss, options.most, options.keep)
     return 0

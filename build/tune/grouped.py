@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench.suites.packed import Packed, draw_problem, suite  # noqa: E402
+from bench.suites.records import MEASURED  # noqa: E402
 from bench.suites.roofline import traffic  # noqa: E402
 from build.tune import dense as tune  # noqa: E402
 from build.tune.candidates import grouped_candidates  # noqa: E402
@@ -63,7 +64,7 @@ def main() -> int:
     parser.add_argument("--problems", type=int, default=2000)
     parser.add_argument("--dtype", default="bf16", choices=("bf16", "f16"))
     parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument("--out", type=Path, default=tune.MEASURED)
+    parser.add_argument("--out", type=Path, default=MEASURED)
     options = parser.parse_args()
     target, head, gpus = tune.machine(tune.CANDIDATES, options.dtype)
     path = options.out / f"{tuned_name(target, 'grouped_mm')}.jsonl"

@@ -1,0 +1,89 @@
+"""python -m build.tune.merge [NEW.jsonl ...]: takes new measurements into the packed ones, which fit.py reads.
+
+By default all <arch>.jsonl of build/tune/measured, which go once they are taken in; files named stay where they are.
+A card's clock differs from day to day, so times are compared only within a run: a shape's new times are multiplied by
+what makes the tiles that both runs measured as fast as they were (the median of their ratios; on a shape without such
+tiles, the median over all shapes). Of a tile in both, the new time counts.
+"""
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+from bench.suites.records import MEASURED, packed_path, read, write_packed
+
+SHAPE = ("ragged", "groups", "m", "n", "k", "layout", "distribution", "seed")
+SAME = ("device", "dtype")  # of two runs that can be one file
+
+
+class MergeError(ValueError):
+    """These measurements do not belong together: says what differs."""
+
+
+def shape_of(row: dict) -> tuple:
+    return tuple(row.get(name) for name in SHAPE)
+
+
+def scale_of(old: dict, new: dict) -> float | None:
+    """Old time over new, by the tiles that both have; None without any."""
+    ratios = [old[name] / new[name] for name in old.keys() & new.keys()]
+    return statistics.median(ratios) if ratios else None
+
+
+def merged(kept: tuple[dict, list[dict]], added: tuple[dict, list[dict]]) -> tuple[dict, list[dict]]:
+    """Head and rows of both. Shapes keep their order, new ones follow."""
+    (head, rows), (new_head, new_rows) = kept, added
+    for name in SAME:
+        if head[name] != new_head[name]:
+            raise MergeError(f"{name} = {new_head[name]!r}, the kept measurements' is {head[name]!r}")
+    found = {shape_of(row): row for row in rows}
+    scales = {
+        shape: scale
+        for row in new_rows
+        if (shape := shape_of(row)) in found and (scale := scale_of(found[shape]["us"], row["us"])) is not None
+    }
+    if not scales:
+        raise MergeError(f"none of {len(new_rows)} shapes has a tile that was measured before: no scale to compare by")
+    usual = statistics.median(scales.values())
+    for row in new_rows:
+        shape = shape_of(row)
+        old = found.get(shape, {"us": {}})
+        scale = scales.get(shape, usual)
+        us = {name: round(value * scale, 3) for name, value in row["us"].items()}
+        found[shape] = {**row, **old, "us": {**old["us"], **us}, "known": row["known"] or old.get("known", False)}
+    before = head.get("merged", [])
+    note = {
+        **{name: new_head[name] for name in ("build_id", "date")},
+        "shapes": len(new_rows),
+        "scale": round(usual, 4),
+    }
+    return {**head, "merged": [*([before] if isinstance(before, str) else before), note]}, list(found.values())
+
+
+def take_in(path: Path, folder: Path = MEASURED) -> Path:
+    """Merge one file into the packed one of its name in `folder`, which is made where there is none."""
+    to = packed_path(folder / path.name)
+    made = merged(read(to), read(path)) if to.exists() else read(path)
+    write_packed(to, *made)
+    return to
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m build.tune.merge", description=__doc__)
+    parser.add_argument("measurements", type=Path, nargs="*")
+    options = parser.parse_args()
+    own = [] if options.measurements else sorted(MEASURED.glob("*.jsonl"))
+    for path in [*options.measurements, *own]:
+        try:
+            print(f"{path} is in {take_in(path)}")
+        except (MergeError, OSError) as error:
+            print(f"{path}: {error}", file=sys.stderr)
+            return 1
+    for path in own:
+        path.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

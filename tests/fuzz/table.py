@@ -16,7 +16,7 @@ from kernels.table.arguments import ARGUMENTS
 from kernels.table.dtypes import DTYPES
 from kernels.table.spec import Variant
 from kernels.table.variants import variants
-from tests.sample import sample_artifact
+from tests.support.sample import sample_artifact
 
 SWIZZLE_BYTES = 128  # a copy's contiguous extent, where it has that much
 SWIZZLES = {128: 3, 64: 2, 32: 1, 16: 0}  # bytes -> CUtensorMapSwizzle

@@ -1,6 +1,6 @@
 /* driver.h: the few CUDA driver declarations libgemm uses, written here so that no NVIDIA header is needed to build.
  *
- * Values and layouts are the driver API's ABI; tests/test_capi.py compares them with a cuda.h where there is one.
+ * Values and layouts are the driver API's ABI; tests/csrc/test_capi.py compares them with a cuda.h where there is one.
  */
 #ifndef LIBGEMM_DRIVER_H
 #define LIBGEMM_DRIVER_H

@@ -1,4 +1,4 @@
-"""Copies of A and B to aligned rows, bit by bit, by Triton's interpreter (tests/interpret.py). No GPU."""
+"""Copies of A and B to aligned rows, bit by bit, by Triton's interpreter (tests/support/interpret.py). No GPU."""
 
 import itertools
 

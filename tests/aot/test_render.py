@@ -15,7 +15,7 @@ from aot.render import TEMPLATES as TEMPLATE_FOLDER
 from aot.render import RenderError, bucket, in_table_order, render
 from kernels.table.model import tuned
 
-GOLDEN = ROOT / "tests" / "golden"
+GOLDEN = ROOT / "tests" / "aot" / "golden"
 
 
 def rendered(rows=None, templates=TEMPLATE_FOLDER):

@@ -107,7 +107,7 @@ def test_a_changed_call_is_not_taken_for_the_one_before(name):
     assert [launched(x) for x in (call, changed, back, changed, call)] == [plain, wanted, plain, wanted, plain]
 
 
-# Calls that differ in one field; tests/c/plans.c makes more than are remembered.
+# Calls that differ in one field; tests/csrc/c/plans.c makes more than are remembered.
 SERIES = {
     "address": lambda i: big(a=at(0) + 16 * i),
     "lda": lambda i: big(lda=520 + 8 * i),

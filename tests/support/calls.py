@@ -1,6 +1,6 @@
 """Makes libgemm calls on the stand-in GPU and reads back what the driver was asked to do. Holds no test.
 
-Used inside bodies that run under tests/stand_in.py. Every call made here is legal as it stands; a test changes fields.
+Used inside bodies that run under stand_in.py. Every call made here is legal as it stands; a test changes fields.
 """
 
 import contextlib

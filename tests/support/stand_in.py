@@ -21,9 +21,10 @@ from built import TARGET, needs
 
 from kernels.table.targets import DEFAULT_TARGETS
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
 FAKECUDA = TESTS / "fakecuda"
+ROOMS = sorted({TESTS / "support", *(path.parent for path in TESTS.glob("*/test_*.py"))})
 SECONDS = 120  # after which a body counts as hanging
 
 
@@ -50,7 +51,7 @@ def driver_folder() -> Path:
 def environment(driver: bool = True, **words) -> dict[str, str]:
     """Variables of a process that finds this checkout's package and, unless told otherwise, the stand-in."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("FAKECUDA_") and k != "LD_LIBRARY_PATH"}
-    kept["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "runtime", TESTS)))
+    kept["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "runtime", TESTS, *ROOMS)))
     if driver:
         kept |= {"LD_LIBRARY_PATH": str(driver_folder()), "FAKECUDA_SM": str(TARGET)}
     return kept | {k: str(v) for k, v in words.items()}

@@ -5,8 +5,8 @@ import struct
 
 import lz4.block
 import pytest
-from stand_in import TESTS, run
-from test_capi_threads import sanitized
+from stand_in import run
+from test_capi_threads import PROGRAMS, sanitized
 
 from build.link import CSRC
 
@@ -28,7 +28,7 @@ def packed(plain: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("sanitizer", ["address,undefined"])
 def test_packed_data_comes_back_and_damage_stays_inside(tmp_path, sanitizer):
-    sanitized(CSRC, sanitizer, tmp_path / "unpack", CSRC / "launch" / "unpack.c", TESTS / "c" / "unpack.c")
+    sanitized(CSRC, sanitizer, tmp_path / "unpack", CSRC / "launch" / "unpack.c", PROGRAMS / "unpack.c")
     records = [(block, plain) for plain in samples() for block in packed(plain)]
     data = b"".join(struct.pack("<II", len(block), len(plain)) + block + plain for block, plain in records)
     (tmp_path / "records").write_bytes(data)

@@ -18,7 +18,7 @@ from build.package import make_wheel
 from build.publish import files_in
 
 BIN = Path(sys.executable).parent
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = ROOT / "runtime"
 
 

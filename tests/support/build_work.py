@@ -49,7 +49,8 @@ def command(root: Path, *steps: str) -> list[str]:
 
 
 def environment(**words) -> dict:
-    return {**os.environ, "TARGETS": "80", "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))), **words}
+    found = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "support")))
+    return {**os.environ, "TARGETS": "80", "PYTHONPATH": found, **words}
 
 
 def process(root: Path, *steps: str, **words) -> subprocess.CompletedProcess:

@@ -7,7 +7,7 @@ from aot.artifact import Artifact, Param
 from aot.params import expected_params
 from kernels.table.variants import variants
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def params_of(variant) -> tuple[Param, ...]:

@@ -27,7 +27,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from kernels.device.portable import tiles
 from kernels.table.arguments import ARGUMENTS

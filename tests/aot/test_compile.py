@@ -24,7 +24,7 @@ from kernels.device.portable import grouped_gemm
 from kernels.table.spec import Config
 from kernels.table.variants import variants
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PTX = ".version 8.8\n.target sm_90a\n"
 
 

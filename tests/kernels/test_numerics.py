@@ -1,4 +1,4 @@
-"""Kernels against float64, run by Triton's interpreter (tests/interpret.py). No GPU, and so no word on compiled code.
+"""Kernels against float64, run by Triton's interpreter (tests/support/interpret.py). No word on compiled code.
 
 Bounds and guard bands are the GPU suite's: see tests/gpu/reference.py for the formula, tests/gpu/guarded.py for bands.
 """

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # its own threads only wait for one another beside those of other tests
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.gpu import cases, cases_groups, edge, edge_batch, edge_cuda, edge_errors, guarded, reference, standin  # noqa: E402

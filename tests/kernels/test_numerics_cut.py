@@ -1,6 +1,6 @@
 """Packed groups whose ends cut N or K, or nothing, against float64 in Triton's interpreter; and what is past the ends.
 
-Ends that cut rows: tests/test_numerics.py, which says what the interpreter can show.
+Ends that cut rows: tests/kernels/test_numerics.py, which says what the interpreter can show.
 """
 
 import itertools

@@ -99,7 +99,7 @@ def test_a_record_that_cannot_be_written_leaves_nothing(cache, monkeypatch):
 
 
 INTERRUPTED = """
-import signal, sys; sys.path[:0] = ["tests"]
+import signal, sys; sys.path[:0] = ["tests/support"]
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 from pathlib import Path
 import pool_work

@@ -21,6 +21,7 @@ from build.compile_all import Limits, compile_all
 from build.link import CSRC
 from kernels.table.variants import variants
 
+PROGRAMS = TESTS / "csrc" / "c"
 THREADS, CALLS = 8, 100
 SANITIZERS = {"address and undefined": "address,undefined", "thread": "thread"}
 
@@ -82,7 +83,8 @@ def sanitized(folder: Path, kind: str, output: Path, *files) -> None:
 @pytest.mark.parametrize("name", SANITIZERS)
 def test_the_core_is_clean_under_the_sanitizer(tmp_path, name):
     folder = sources()
-    sanitized(folder, SANITIZERS[name], tmp_path / "core", *sorted(folder.rglob("*.c")), TESTS / "c" / "core.c")
+    files = [*sorted(folder.rglob("*.c")), PROGRAMS / "core.c"]
+    sanitized(folder, SANITIZERS[name], tmp_path / "core", *files)
     done = run(tmp_path / "core", TSAN_OPTIONS="halt_on_error=1", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     started, loaded, rows = map(int, re.findall(r"\d+", done.stdout))
@@ -95,7 +97,7 @@ def test_a_thread_keeps_thousands_of_plans_and_none_is_taken_for_another(tmp_pat
     """Lone, since choosing shows in no call of the driver. The address sanitizer also tells what a thread leaves."""
     folder = sources()
     kept = folder / "launch" / "plan_cache.c"
-    sanitized(folder, SANITIZERS[name], tmp_path / "plans", kept, TESTS / "c" / "plans.c", "-Wl,--wrap=calloc")
+    sanitized(folder, SANITIZERS[name], tmp_path / "plans", kept, PROGRAMS / "plans.c", "-Wl,--wrap=calloc")
     done = run(tmp_path / "plans", driver=False, TSAN_OPTIONS="halt_on_error=1")
     assert done.returncode == 0, done.stdout + done.stderr
     plans, maps = map(int, re.findall(r"\d+", done.stdout))

@@ -1,4 +1,4 @@
-"""Jobs for tests/interpret.py: what a job is, which of the table's rows it runs, and a run of many. Holds no test."""
+"""Jobs for interpret.py: what a job is, which of the table's rows it runs, and a run of many. Holds no test."""
 
 import dataclasses
 import importlib.util
@@ -18,11 +18,11 @@ from tests.gpu.cases import Case
 if any(importlib.util.find_spec(name) is None for name in ("numpy", "torch", "triton")):
     pytest.skip("needs numpy, torch and triton", allow_module_level=True)
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 ENTRY = {"gemm": "gemm", "grouped_mm": "grouped_mm", "grouped_gemm": "grouped_gemm_tables"}
 # One row for each kernel, problem and guard: the tile sizes, which the targets differ in, are made small for speed.
-# Gluon kernels have no interpreter: the GPU suite runs them, and tests/test_compile.py their compilation. What copies
-# operands ahead of a product is tested in tests/test_align.py.
+# Gluon kernels have no interpreter: the GPU suite runs them, and tests/aot/test_compile.py their compilation. What
+# copies operands ahead of a product is tested in tests/kernels/test_align.py.
 TABLE = [row for row in variants() if row.problem.op in OPS and not row.kernel.startswith("sm90.")]
 ROWS = {(row.kernel, row.problem, row.guard): row for row in reversed(TABLE)}
 BY_NAME = {(kernel, p.op, p.a, p.d, p.precision, p.layout, guard): row for (kernel, p, guard), row in ROWS.items()}
@@ -33,7 +33,7 @@ EPILOGUE = {"alpha": 0.75, "beta": -0.5, "c": "separate", "bias": "each"}
 
 
 def job(name: str, op: str, types=HALF, layout: str = "nn", guard=(), kernel="", extra=None, **fields) -> dict:
-    """What tests/interpret.py runs: a case, the table's row for it, and what a case cannot say (`extra`)."""
+    """What tests/support/interpret.py runs: a case, the table's row for it, and what a case cannot say (`extra`)."""
     row = BY_NAME[(kernel or REFERENCE[op].kernel, op, *types, layout, guard)]
     # The interpreter multiplies float32 in full, so the tightest bound holds for every way to multiply it.
     precision = "ieee" if types[0] == "f32" else "exact"
@@ -46,7 +46,7 @@ def job(name: str, op: str, types=HALF, layout: str = "nn", guard=(), kernel="",
 def interpret(jobs) -> dict:
     """What is wrong with each job, by id. A job that ends the process is named, and the rest run without it."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "tests" / "interpret.py")]
+    command = [sys.executable, str(ROOT / "tests" / "support" / "interpret.py")]
     results = {}
     while jobs:
         # The limit is for a kernel that never ends, as a scan of its groups may when broken.

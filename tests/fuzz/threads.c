@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../c/check.h"
+#include "../csrc/c/check.h"
 #include "libgemm.h"
 
 int cuInit(unsigned flags);

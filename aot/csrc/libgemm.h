@@ -388,8 +388,8 @@ const char *libgemm_manifest(uint64_t *bytes);
 
 /* ---- For the Python package --------------------------------------------------------------------------------------- */
 
-/* CPython's objects as void *: how the package reads the tensors of a call in one go. No other caller needs these two.
- * Python's lock (GIL) must be held, and libgemm_python_init have succeeded before the other is called. */
+/* CPython's objects as void *: how the package reads the tensors of a call in one go. No other caller needs these.
+ * Python's lock (GIL) must be held, and libgemm_python_init have succeeded before libgemm_python_describe is called. */
 
 /* Take over what to read tensors with: `exchange`, the DLPackExchangeAPI of the tensors' type (DLPack 1.3: what the
  * capsule "dlpack_exchange_api" points to), and of Python the object None and the functions PyBytes_FromStringAndSize,
@@ -403,6 +403,12 @@ libgemm_status libgemm_python_init(const void *exchange, const void *none,
  * devices and addresses modulo 16; the second has the addresses, 0 for None. NULL with the exception of a tensor that
  * cannot be read. `self` is not used. */
 void *libgemm_python_describe(void *self, void *const *objects, int64_t count);
+
+/* Make `args`, of a call whose tensors a, b, c, d and bias `known` describes, those of a call like it but for its sizes
+ * and leading dimensions: of one product whose tensors `fresh` describes, both of `bytes` bytes. 1 where that is so, 0
+ * where the two differ in more (a type, a device, an address modulo 16, which are given), have other than two
+ * dimensions (bias: one), or do not fit each other; then args is as it was. Pointers and workspace are not touched. */
+int32_t libgemm_python_resize(libgemm_gemm_args *args, const void *known, const void *fresh, int64_t bytes);
 
 /* cdef: end */
 

@@ -1,8 +1,9 @@
 """Calls of torch tensors like one before, made again at little more than the launch's own cost.
 
 A call has a key: all that its C struct is made of but addresses and stream. The struct of a call that went well is kept
-under its key, and a call of the same key sets just those. What has no known key goes the general way: so does all that
-must be refused, since only that way has the sentences.
+under its key, and a call of the same key sets just those. A dense call whose key differs from a kept one's in sizes
+alone has a copy of that one's struct, with its own sizes. What is like no known call goes the general way: so does all
+that must be refused, since only that way has the sentences.
 """
 
 import ctypes
@@ -59,6 +60,33 @@ class Kept:
     new_workspace: Callable[[], Any] | None  # None where the call needs none
     new_out: Callable[[], Any]
     alive: list[Any]
+    described: Any  # the tensors
+    asks_workspace: bool = False  # it was never asked how much
+
+
+def kept_of(args: Any, offsets: dict[str, int], like: Any, described: Any, **words: Any) -> Kept:
+    """A struct, and the words of it that differ from call to call. `like` is one of its tensors."""
+    memory = ffi.buffer(args)
+
+    def word(field: str) -> Any:
+        return ctypes.c_uint64.from_buffer(memory, offsets[field])
+
+    return Kept(
+        args, c=word("c") if words.pop("writes_c") else None, d=word("d"), workspace=word("workspace"),
+        stream=word("stream"), device=like.get_device(), described=described,
+        places=bytes_type(words.pop("places")).from_buffer(memory, offsets["a"]), **words,
+    )  # fmt: skip
+
+
+def described_of(name: Any) -> Any:
+    """The tensors' part of a key."""
+    return name[0] if isinstance(name, tuple) and len(name) == 2 and isinstance(name[0], bytes) else name
+
+
+def kin_of(name: Any, a: Any) -> tuple[Any, int, Any]:
+    """What calls have in common that may differ in nothing but sizes: options, how many tensors, a's type."""
+    described = described_of(name)
+    return None if described is name else name[1], len(described), a.dtype
 
 
 class Known:
@@ -70,6 +98,7 @@ class Known:
             field: ffi.offsetof(f"libgemm_{kind}_args", field) for field in ("a", "c", "d", "workspace", "stream")
         }
         self.calls: dict[Any, list[Kept]] = {}
+        self.kin: dict[Any, Kept] | None = {} if kind == "gemm" else None  # by all but the tensors' sizes, roughly
 
     def again(
         self, a: Any, b: Any, c: Any, out: Any, bias: Any, ends: Any, options: Any, stream: Any
@@ -100,7 +129,12 @@ class Known:
         try:
             free = self.calls[key]
             kept = free.pop()
-        except (KeyError, IndexError, TypeError):  # not known, all in use by other threads, or not hashable
+        except (KeyError, IndexError):  # not known, or all in use by other threads
+            after = self.resized(described, options, a) if type(described) is bytes and self.kin else None
+            if after is None:
+                return None, (key, places)
+            kept, free = after, self.place_for(key)
+        except TypeError:  # not hashable
             return None, (key, places)
         if kept.may_be_negated and (
             a.is_neg() or b.is_neg() or (out is not None and out.is_neg())
@@ -123,6 +157,8 @@ class Known:
         if kept.c is not None:
             kept.c.value = kept.d.value if kept.out_is_c else 0
         kept.stream.value = handle
+        if kept.asks_workspace:
+            self.ask_workspace(kept, a)
         if kept.new_workspace is not None:
             workspace = kept.new_workspace() if launch is None else launch.new(kept.new_workspace, a)
             kept.workspace.value = workspace.data_ptr()
@@ -156,27 +192,55 @@ class Known:
         low = places[0] | places[8] | places[16] | places[24]  # bits of a, b, c and d, little-endian
         if low % 16:  # odd ones are copied, or read otherwise
             return
+        new = partial(torch.empty, device=first)
+        kept = kept_of(
+            args, self.offsets, a, described_of(name), places=len(places),
+            writes_c=(c is None) == (beta != 0), out_is_c=beta != 0,
+            may_be_negated=not (a.dtype is out.dtype is torch.bfloat16),
+            new_workspace=partial(new, args.workspace_bytes, dtype=torch.uint8) if args.workspace_bytes else None,
+            new_out=partial(new, out.shape, dtype=out.dtype), alive=alive,
+        )  # fmt: skip
+        self.place_for(name).append(kept)
+        if self.kin is not None and type(kept.described) is bytes:
+            if len(self.kin) >= MOST:
+                self.kin.clear()
+            self.kin[kin_of(name, a)] = kept
+
+    def forget(self) -> None:
+        """All calls."""
+        self.calls.clear()
+        if self.kin:
+            self.kin.clear()
+
+    def place_for(self, key: Any) -> list[Kept]:
+        """Where structs of this key are kept."""
         if len(self.calls) >= MOST:
             self.calls.clear()
-        memory, offsets = ffi.buffer(args), self.offsets
+        return self.calls.setdefault(key, [])
 
-        def word(field: str) -> Any:
-            return ctypes.c_uint64.from_buffer(memory, offsets[field])
+    def resized(self, described: bytes, options: Any, a: Any) -> Kept | None:
+        """A struct for these tensors, after a kept one whose tensors have other sizes; None where there is none."""
+        assert self.kin is not None
+        old = self.kin.get((options, len(described), a.dtype))
+        if old is None:
+            return None
+        args = ffi.new("libgemm_gemm_args *", old.args[0])
+        if not lib.libgemm_python_resize(args, old.described, described, len(described)):
+            return None
+        args.workspace, args.workspace_bytes = ffi.NULL, 0
+        new_out: Any = old.new_out
+        new_out = partial(new_out.func, (args.m, args.n), **new_out.keywords)
+        return kept_of(
+            args, self.offsets, a, described, places=len(old.places), writes_c=old.c is not None,
+            out_is_c=old.out_is_c, may_be_negated=old.may_be_negated, new_workspace=None, new_out=new_out,
+            alive=old.alive, asks_workspace=True,
+        )  # fmt: skip
 
-        new = partial(torch.empty, device=first)
-        self.calls.setdefault(name, []).append(
-            Kept(
-                args,
-                places=bytes_type(len(places)).from_buffer(memory, offsets["a"]),
-                c=word("c") if (c is None) == (beta != 0) else None,
-                d=word("d"),
-                workspace=word("workspace"),
-                stream=word("stream"),
-                out_is_c=beta != 0,
-                device=a.get_device(),
-                may_be_negated=not (a.dtype is out.dtype is torch.bfloat16),
-                new_workspace=partial(new, args.workspace_bytes, dtype=torch.uint8) if args.workspace_bytes else None,
-                new_out=partial(new, out.shape, dtype=out.dtype),
-                alive=alive,
-            )
-        )
+    def ask_workspace(self, kept: Kept, like: Any) -> None:
+        """Once the struct has its pointers."""
+        size = ffi.new("uint64_t *")
+        if lib.libgemm_gemm_workspace(kept.args, size) == 0 and size[0]:
+            torch = sys.modules["torch"]
+            kept.args.workspace_bytes = size[0]
+            kept.new_workspace = partial(torch.empty, size[0], dtype=torch.uint8, device=like.device)
+        kept.asks_workspace = False

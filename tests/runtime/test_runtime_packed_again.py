@@ -71,7 +71,7 @@ CALLS = {
 
 
 def known_anew(words: dict) -> dict:
-    packed.known.calls.clear()
+    packed.known.forget()
     return launched(words, call)
 
 

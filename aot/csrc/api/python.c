@@ -107,3 +107,72 @@ void *libgemm_python_describe(void *self, void *const *objects, int64_t count) {
   python.release(described);
   return found;
 }
+
+/* ---- Sizes out of a key ---- */
+
+enum { A, B, C, D, BIAS, TENSORS }; /* of a dense call, in the order they are described */
+
+/* A tensor of a key; of two dimensions, or a bias of one. */
+struct described {
+  struct head head;
+  int64_t rows, cols, row_stride, col_stride;
+};
+
+/* Read a tensor of `dimensions`, or an absent one, of which the two keys say the same but sizes and strides. NULL where
+ * they differ, or have another number of them; else what follows in `fresh`. */
+static const char *read_like(const char *known, const char *fresh, const char *end, int dimensions,
+                             struct described *to) {
+  int64_t numbers[4] = {1, 0, 1, 1};
+  size_t bytes = sizeof to->head;
+  if (end - fresh < (int64_t)sizeof ABSENT) return NULL;
+  memcpy(&to->head.ndim, fresh, sizeof to->head.ndim);
+  if (to->head.ndim == ABSENT) return memcmp(known, fresh, sizeof ABSENT) ? NULL : fresh + sizeof ABSENT;
+  if (to->head.ndim != dimensions || end - fresh < (int64_t)(bytes + 2 * (size_t)dimensions * sizeof *numbers))
+    return NULL;
+  if (memcmp(known, fresh, bytes)) return NULL;
+  memcpy(&to->head, fresh, bytes);
+  memcpy(numbers + 2 - dimensions, fresh + bytes, (size_t)dimensions * sizeof *numbers);
+  memcpy(numbers + 4 - dimensions, fresh + bytes + (size_t)dimensions * sizeof *numbers,
+         (size_t)dimensions * sizeof *numbers);
+  to->rows = numbers[0], to->cols = numbers[1], to->row_stride = numbers[2], to->col_stride = numbers[3];
+  return fresh + bytes + 2 * (size_t)dimensions * sizeof *numbers;
+}
+
+/* How a matrix is stored, as the package's _matrix.py says it: its leading dimension, or 0 where it is neither
+ * row-major nor transposed. Of one that is both, the way whose contiguous side is the longer one, unless `transposed`
+ * is NULL. */
+static int64_t stored(const struct described *x, int32_t *transposed) {
+  int64_t plain = x->cols == 1 || x->col_stride == 1 ? (x->rows > 1 ? x->row_stride : x->cols) : 0;
+  int64_t turned = x->rows == 1 || x->row_stride == 1 ? (x->cols > 1 ? x->col_stride : x->rows) : 0;
+  if (plain < x->cols) plain = 0;
+  if (turned < x->rows) turned = 0;
+  if (!transposed) return plain;
+  *transposed = turned && (!plain || x->rows > x->cols);
+  return *transposed ? turned : plain;
+}
+
+int32_t libgemm_python_resize(libgemm_gemm_args *args, const void *known, const void *fresh, int64_t bytes) {
+  const char *old = known, *new = fresh, *end = new + bytes;
+  struct described seen[TENSORS] = {{.rows = 0}};
+  libgemm_gemm_args a = *args;
+  for (int i = 0; i < TENSORS; i++) {
+    const char *next = read_like(old, new, end, i == BIAS ? 1 : 2, &seen[i]);
+    if (!next) return 0;
+    old += next - new, new = next;
+  }
+  if (new != end || seen[A].head.ndim == ABSENT || seen[B].head.ndim == ABSENT || a.batch != 1) return 0;
+  a.m = seen[A].rows, a.k = seen[A].cols, a.n = seen[B].cols;
+  if (seen[B].rows != a.k || a.m < 1 || a.n < 1 || a.k < 1) return 0;
+  if (!(a.lda = stored(&seen[A], &a.trans_a)) || !(a.ldb = stored(&seen[B], &a.trans_b))) return 0;
+  a.ldd = a.n; /* of a new one */
+  for (int i = C; i <= D; i++) {
+    if (seen[i].head.ndim == ABSENT) continue;
+    int64_t ld = stored(&seen[i], NULL);
+    if (seen[i].rows != a.m || seen[i].cols != a.n || !ld) return 0;
+    *(i == C ? &a.ldc : &a.ldd) = ld;
+  }
+  if (seen[C].head.ndim == ABSENT) a.ldc = a.ldd; /* D serves as C */
+  if (seen[BIAS].head.ndim != ABSENT && (seen[BIAS].cols != a.n || (a.n > 1 && seen[BIAS].col_stride != 1))) return 0;
+  *args = a;
+  return 1;
+}

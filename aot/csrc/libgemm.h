@@ -404,11 +404,13 @@ libgemm_status libgemm_python_init(const void *exchange, const void *none,
  * cannot be read. `self` is not used. */
 void *libgemm_python_describe(void *self, void *const *objects, int64_t count);
 
-/* Make `args`, of a call whose tensors a, b, c, d and bias `known` describes, those of a call like it but for its sizes
- * and leading dimensions: of one product whose tensors `fresh` describes, both of `bytes` bytes. 1 where that is so, 0
- * where the two differ in more (a type, a device, an address modulo 16, which are given), have other than two
- * dimensions (bias: one), or do not fit each other; then args is as it was. Pointers and workspace are not touched. */
-int32_t libgemm_python_resize(libgemm_gemm_args *args, const void *known, const void *fresh, int64_t bytes);
+/* Make `args`, of a call whose tensors a, b, c, d and bias `known` describes (of cut groups the ends too), those of a
+ * call like it but for sizes and strides, whose tensors `fresh` describes; both have `bytes` bytes. 1 where that is so,
+ * 0 where the two differ in more (dimensions, types, devices, addresses modulo 16, which are given), are empty or do not
+ * fit each other; then args is as it was. Pointers and workspace are not touched. */
+int32_t libgemm_python_resize_gemm(libgemm_gemm_args *args, const void *known, const void *fresh, int64_t bytes);
+int32_t libgemm_python_resize_grouped_mm(libgemm_grouped_mm_args *args, const void *known, const void *fresh,
+                                         int64_t bytes);
 
 /* cdef: end */
 

@@ -1,7 +1,7 @@
 """Calls of torch tensors like one before, made again at little more than the launch's own cost.
 
 A call has a key: all that its C struct is made of but addresses and stream. The struct of a call that went well is kept
-under its key, and a call of the same key sets just those. A dense call whose key differs from a kept one's in sizes
+under its key, and a call of the same key sets just those. A call whose key differs from a kept one's in sizes
 alone has a copy of that one's struct, with its own sizes. What is like no known call goes the general way: so does all
 that must be refused, since only that way has the sentences.
 """
@@ -58,7 +58,7 @@ class Kept:
     device: int
     may_be_negated: bool  # a bit that no key shows; bfloat16, which no complex type is made of, never has it
     new_workspace: Callable[[], Any] | None  # None where the call needs none
-    new_out: Callable[[], Any]
+    new_out: partial[Any]
     alive: list[Any]
     described: Any  # the tensors
     asks_workspace: bool = False  # it was never asked how much
@@ -93,12 +93,16 @@ class Known:
     """The calls of one operation whose arguments begin with sizes and then a, b, c, d, bias and group ends."""
 
     def __init__(self, kind: str):
+        self.kind = kind
         self.run = getattr(lib, f"libgemm_{kind}")
+        self.workspace = getattr(lib, f"libgemm_{kind}_workspace")
+        self.resize = getattr(lib, f"libgemm_python_resize_{kind}")
+        self.struct = ffi.typeof(f"libgemm_{kind}_args *")
         self.offsets = {
             field: ffi.offsetof(f"libgemm_{kind}_args", field) for field in ("a", "c", "d", "workspace", "stream")
         }
         self.calls: dict[Any, list[Kept]] = {}
-        self.kin: dict[Any, Kept] | None = {} if kind == "gemm" else None  # by all but the tensors' sizes, roughly
+        self.kin: dict[Any, Kept] = {}  # by all but the tensors' sizes, roughly
 
     def again(
         self, a: Any, b: Any, c: Any, out: Any, bias: Any, ends: Any, options: Any, stream: Any
@@ -201,7 +205,7 @@ class Known:
             new_out=partial(new, out.shape, dtype=out.dtype), alive=alive,
         )  # fmt: skip
         self.place_for(name).append(kept)
-        if self.kin is not None and type(kept.described) is bytes:
+        if type(kept.described) is bytes:
             if len(self.kin) >= MOST:
                 self.kin.clear()
             self.kin[kin_of(name, a)] = kept
@@ -209,8 +213,7 @@ class Known:
     def forget(self) -> None:
         """All calls."""
         self.calls.clear()
-        if self.kin:
-            self.kin.clear()
+        self.kin.clear()
 
     def place_for(self, key: Any) -> list[Kept]:
         """Where structs of this key are kept."""
@@ -220,16 +223,17 @@ class Known:
 
     def resized(self, described: bytes, options: Any, a: Any) -> Kept | None:
         """A struct for these tensors, after a kept one whose tensors have other sizes; None where there is none."""
-        assert self.kin is not None
         old = self.kin.get((options, len(described), a.dtype))
         if old is None:
             return None
-        args = ffi.new("libgemm_gemm_args *", old.args[0])
-        if not lib.libgemm_python_resize(args, old.described, described, len(described)):
+        args = ffi.new(self.struct, old.args[0])
+        if not self.resize(args, old.described, described, len(described)):
             return None
         args.workspace, args.workspace_bytes = ffi.NULL, 0
-        new_out: Any = old.new_out
-        new_out = partial(new_out.func, (args.m, args.n), **new_out.keywords)
+        shape: tuple[int, ...] = (args.m, args.n)
+        if len(old.new_out.args[0]) > len(shape):
+            shape = (args.batch if self.kind == "gemm" else args.groups, *shape)
+        new_out = partial(old.new_out.func, shape, **old.new_out.keywords)
         return kept_of(
             args, self.offsets, a, described, places=len(old.places), writes_c=old.c is not None,
             out_is_c=old.out_is_c, may_be_negated=old.may_be_negated, new_workspace=None, new_out=new_out,
@@ -239,7 +243,7 @@ class Known:
     def ask_workspace(self, kept: Kept, like: Any) -> None:
         """Once the struct has its pointers."""
         size = ffi.new("uint64_t *")
-        if lib.libgemm_gemm_workspace(kept.args, size) == 0 and size[0]:
+        if self.workspace(kept.args, size) == 0 and size[0]:
             torch = sys.modules["torch"]
             kept.args.workspace_bytes = size[0]
             kept.new_workspace = partial(torch.empty, size[0], dtype=torch.uint8, device=like.device)

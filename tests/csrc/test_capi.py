@@ -157,7 +157,10 @@ def call_everything() -> dict:
         "libgemm_manifest": lambda: text(lib.libgemm_manifest(ffi.NULL)),
         "libgemm_python_init": lambda: ok(init_python()),
         "libgemm_python_describe": lambda: lib.libgemm_python_describe(ffi.NULL, ffi.NULL, 0),
-        "libgemm_python_resize": lambda: lib.libgemm_python_resize(Call("gemm").args, b"", b"", 0),
+        "libgemm_python_resize_gemm": lambda: lib.libgemm_python_resize_gemm(Call("gemm").args, b"", b"", 0),
+        "libgemm_python_resize_grouped_mm": lambda: lib.libgemm_python_resize_grouped_mm(
+            Call("grouped_mm").args, b"", b"", 0
+        ),
     }
 
 

@@ -1,13 +1,16 @@
-"""Dense calls of torch tensors that differ from one before in sizes alone: no general way, and what it would launch."""
+"""Calls of torch tensors that differ from one before in sizes alone: no general way, and what it would launch."""
 
+import itertools
 import random
 
 import libgemm
 import pytest
 from calls import at, launches
-from libgemm import dense
+from libgemm import dense, packed
 from stand_in import in_stand_in
 from test_runtime_again import forbid_general_way, launched, launched_anew, refusal
+from test_runtime_packed_again import call as grouped
+from test_runtime_packed_again import ends
 from torch_like import Tensor, install, torch
 
 OFTEN = 200
@@ -60,6 +63,13 @@ def test_other_sizes_launch_what_they_would_anew(dtype, parts):
                 assert launched(operands(**call, dtype=dtype, parts=parts)) == one, (again, call)
 
 
+def keep(call: dict, function=libgemm.gemm) -> None:
+    """Make a call that others can be like. The first of a process teaches the package torch, and is not kept."""
+    for _ in range(2):
+        launched(call, function)
+    assert (dense if function is libgemm.gemm else packed).known.kin
+
+
 UNLIKE = {
     "another type": lambda: operands(8, 80, 64, dtype="bfloat16"),
     "no out": lambda: operands(8, 80, 64, parts=()),
@@ -80,7 +90,7 @@ UNLIKE = {
 @in_stand_in()
 def test_what_differs_in_more_goes_the_general_way(name):
     install(True)
-    launched(operands(96, 80, 64))
+    keep(operands(96, 80, 64))
     with pytest.MonkeyPatch.context() as monkeypatch:
         forbid_general_way(monkeypatch)
         with pytest.raises(AssertionError, match="the general way"):
@@ -93,7 +103,7 @@ def test_a_bias_that_does_not_fit_is_refused_as_ever(bad):
     install(True)
     call = operands(8, 80, 64, parts=("out", "bias")) | {"bias": Tensor(at(4), bad)}
     wanted = refusal(call)
-    launched(operands(96, 80, 64, parts=("out", "bias")))
+    keep(operands(96, 80, 64, parts=("out", "bias")))
     before = len(launches())
     assert refusal(call) == wanted and len(launches()) == before
 
@@ -101,7 +111,7 @@ def test_a_bias_that_does_not_fit_is_refused_as_ever(bad):
 @in_stand_in()
 def test_each_size_asks_for_its_own_workspace_once():
     install(True)
-    launched(operands(64, 64, 64, by_columns=("b",)))
+    keep(operands(64, 64, 64, by_columns=("b",)))
     spaces = []
     for k in (32768, 64, 65536, 32768):
         made = len(torch.made)
@@ -120,3 +130,99 @@ def test_so_many_sizes_are_kept_and_no_more():
         for m in range(1, OFTEN):
             launched(operands(m, 80, 64))
             assert len(dense.known.calls) <= 8
+
+
+def stacked(place: int, count: int, rows: int, cols: int, gap: int = 0, by_columns: bool = False) -> Tensor:
+    apart = rows * cols + gap
+    return Tensor(at(place), (count, rows, cols), strides=(apart, 1, rows) if by_columns else (apart, cols, 1))
+
+
+def flat(place: int, rows: int, cols: int) -> Tensor:
+    return Tensor(at(place), (rows, cols))
+
+
+# What is packed -> a call of these sizes: g groups, a gap between their matrices, B by columns or by rows.
+GROUPED = {
+    "rows": lambda m, n, k, g, gap, t: {"a": flat(0, m, k), "b": stacked(1, g, k, n, gap, t), "out": flat(3, m, n)},
+    "columns": lambda m, n, k, g, gap, t: {"a": stacked(0, g, m, k, gap), "b": flat(1, k, n), "out": flat(3, m, n)},
+    "depth": lambda m, n, k, g, gap, t: {"a": flat(0, m, k), "b": flat(1, k, n), "out": stacked(3, g, m, n, gap)},
+    "depth, no out": lambda m, n, k, g, gap, t: {"a": flat(0, m, k), "b": flat(1, k, n), "out": None},
+    "batch": lambda m, n, k, g, gap, t: {
+        "a": stacked(0, g, m, k), "b": stacked(1, g, k, n, gap, t), "out": stacked(3, g, m, n)},
+}  # fmt: skip
+
+
+def packed_call(kind: str, jagged: bool, bias: bool, sizes: tuple) -> dict:
+    g, n = sizes[3], sizes[1]
+    made = GROUPED[kind](*sizes)
+    if jagged:
+        made["group_offsets"] = ends(g + 1)
+    elif kind != "batch":
+        made["offs"] = ends(g)
+    return {**made, "bias": Tensor(at(4), (g, n))} if bias else made
+
+
+def drawn_sizes(draw: random.Random) -> tuple:
+    m, n, k = draw.choice((1, 7, 96, 300)), draw.choice((8, 80, 256)), draw.choice((64, 200, 1024))
+    return m, n, k, draw.choice((1, 3, 8)), draw.choice((0, 64)), draw.random() < 0.5
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
+@pytest.mark.parametrize(("kind", "jagged"), [*((kind, False) for kind in GROUPED), ("rows", True)])
+@in_stand_in()
+def test_packed_groups_of_other_sizes_launch_what_they_would_anew(kind, jagged, bias):
+    install(True)
+    draw, wanted = random.Random(f"{kind} {jagged} {bias}"), []
+    sizes = [drawn_sizes(draw) for _ in range(30)]
+    for one in sizes:
+        packed.known.forget()
+        wanted.append(launched(packed_call(kind, jagged, bias, one), grouped))
+    packed.known.forget()
+    launched(packed_call(kind, jagged, bias, (96, 80, 64, 5, 0, False)), grouped)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(packed, "packed_anew", lambda *_: pytest.fail("the general way"))
+        for _ in range(2):
+            for one, launch in zip(sizes, wanted, strict=True):
+                assert launched(packed_call(kind, jagged, bias, one), grouped) == launch, one
+
+
+@in_stand_in()
+def test_a_batch_of_another_size_launches_what_it_would_anew():
+    install(True)
+    keep(operands(96, 80, 64))
+    calls = [
+        {"a": stacked(0, g, m, 64), "b": b, "out": stacked(3, g, m, 80, gap)}
+        for g, m, gap in itertools.product((1, 2, 5), (1, 96), (0, 640))
+        for b in (stacked(1, g, 64, 80), stacked(1, g, 64, 80, 128), stacked(1, g, 64, 80, 0, True))
+    ]
+    wanted = [launched_anew(call) for call in calls]
+    dense.known.forget()
+    launched({"a": stacked(0, 3, 48, 64), "b": stacked(1, 3, 64, 80), "out": stacked(3, 3, 48, 80)})
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        forbid_general_way(monkeypatch)
+        for call, one in zip(calls, wanted, strict=True):
+            assert launched(call) == one
+
+
+UNFIT = {
+    "a group too many in b": lambda: {"b": stacked(1, 4, 64, 80)},
+    "an end too many": lambda: {"offs": ends(4)},
+    "an inner size": lambda: {"b": stacked(1, 3, 32, 80)},
+    "out's columns": lambda: {"out": flat(3, 8, 64)},
+    "no columns": lambda: {"b": stacked(1, 3, 64, 0), "out": flat(3, 8, 0)},
+    "ends with gaps": lambda: {"offs": Tensor(at(5), (3,), "int32", strides=(2,))},
+    "bias of other groups": lambda: {"bias": Tensor(at(4), (2, 80))},
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+@in_stand_in()
+def test_packed_groups_that_do_not_fit_go_the_general_way(name):
+    install(True)
+    unfit = UNFIT[name]()
+    bias = "bias" in unfit
+    keep(packed_call("rows", False, bias, (96, 80, 64, 3, 0, False)), grouped)
+    call = packed_call("rows", False, bias, (8, 80, 64, 3, 0, False)) | unfit
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(packed, "packed_anew", lambda *_: "the general way")
+        assert grouped(**call) == "the general way"

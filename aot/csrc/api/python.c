@@ -110,32 +110,38 @@ void *libgemm_python_describe(void *self, void *const *objects, int64_t count) {
 
 /* ---- Sizes out of a key ---- */
 
-enum { A, B, C, D, BIAS, TENSORS }; /* of a dense call, in the order they are described */
+enum { A, B, C, D, BIAS, OFFS, TENSORS }; /* in the order they are described; a dense call has no ends */
 
-/* A tensor of a key; of two dimensions, or a bias of one. */
+/* A tensor of a key. Dimensions it lacks are 1 long; `count` are matrices, `apart` elements between them. */
 struct described {
-  struct head head;
-  int64_t rows, cols, row_stride, col_stride;
+  int32_t ndim;
+  int64_t count, rows, cols, apart, row_stride, col_stride;
 };
 
-/* Read a tensor of `dimensions`, or an absent one, of which the two keys say the same but sizes and strides. NULL where
- * they differ, or have another number of them; else what follows in `fresh`. */
-static const char *read_like(const char *known, const char *fresh, const char *end, int dimensions,
-                             struct described *to) {
-  int64_t numbers[4] = {1, 0, 1, 1};
-  size_t bytes = sizeof to->head;
-  if (end - fresh < (int64_t)sizeof ABSENT) return NULL;
-  memcpy(&to->head.ndim, fresh, sizeof to->head.ndim);
-  if (to->head.ndim == ABSENT) return memcmp(known, fresh, sizeof ABSENT) ? NULL : fresh + sizeof ABSENT;
-  if (to->head.ndim != dimensions || end - fresh < (int64_t)(bytes + 2 * (size_t)dimensions * sizeof *numbers))
-    return NULL;
-  if (memcmp(known, fresh, bytes)) return NULL;
-  memcpy(&to->head, fresh, bytes);
-  memcpy(numbers + 2 - dimensions, fresh + bytes, (size_t)dimensions * sizeof *numbers);
-  memcpy(numbers + 4 - dimensions, fresh + bytes + (size_t)dimensions * sizeof *numbers,
-         (size_t)dimensions * sizeof *numbers);
-  to->rows = numbers[0], to->cols = numbers[1], to->row_stride = numbers[2], to->col_stride = numbers[3];
-  return fresh + bytes + 2 * (size_t)dimensions * sizeof *numbers;
+/* What of a call follows from its tensors' sizes and strides. */
+struct sizes {
+  int64_t m, n, k, count, ld[BIAS], apart[TENSORS];
+  int32_t trans[2];
+};
+
+static bool is_there(const struct described *x) { return x->ndim != ABSENT; }
+
+/* Read a tensor of which two keys say the same but for sizes and strides, or an absent one. NULL where they differ in
+ * more; else what follows in `fresh`. */
+static const char *read_like(const char *known, const char *fresh, const char *end, struct described *to) {
+  struct head head;
+  int64_t shape[MOST_DIMENSIONS] = {1, 1, 1}, strides[MOST_DIMENSIONS] = {0, 0, 1};
+  if (end - fresh < (int64_t)sizeof ABSENT || memcmp(known, fresh, sizeof ABSENT)) return NULL;
+  memcpy(&to->ndim, fresh, sizeof to->ndim);
+  if (to->ndim == ABSENT) return fresh + sizeof ABSENT;
+  if (to->ndim < 1 || to->ndim > MOST_DIMENSIONS) return NULL;
+  size_t numbers = (size_t)to->ndim * sizeof *shape, first = (size_t)(MOST_DIMENSIONS - to->ndim);
+  if (end - fresh < (int64_t)(sizeof head + 2 * numbers) || memcmp(known, fresh, sizeof head)) return NULL;
+  memcpy(shape + first, fresh + sizeof head, numbers);
+  memcpy(strides + first, fresh + sizeof head + numbers, numbers);
+  to->count = shape[0], to->rows = shape[1], to->cols = shape[2];
+  to->apart = strides[0], to->row_stride = strides[1], to->col_stride = strides[2];
+  return fresh + sizeof head + 2 * numbers;
 }
 
 /* How a matrix is stored, as the package's _matrix.py says it: its leading dimension, or 0 where it is neither
@@ -151,28 +157,74 @@ static int64_t stored(const struct described *x, int32_t *transposed) {
   return *transposed ? turned : plain;
 }
 
-int32_t libgemm_python_resize(libgemm_gemm_args *args, const void *known, const void *fresh, int64_t bytes) {
-  const char *old = known, *new = fresh, *end = new + bytes;
-  struct described seen[TENSORS] = {{.rows = 0}};
-  libgemm_gemm_args a = *args;
-  for (int i = 0; i < TENSORS; i++) {
-    const char *next = read_like(old, new, end, i == BIAS ? 1 : 2, &seen[i]);
-    if (!next) return 0;
-    old += next - new, new = next;
+/* The sizes of `count` products (0: as many as A or B has matrices), whether new D are as many too, or false where the
+ * tensors do not fit each other or something is empty. */
+static bool read_sizes(const struct described x[TENSORS], int64_t count, bool owns_d, struct sizes *s) {
+  const struct described *a = &x[A], *b = &x[B], *bias = &x[BIAS];
+  if (!is_there(a) || !is_there(b) || a->ndim < 2 || b->ndim < 2) return false;
+  s->m = a->rows, s->k = a->cols, s->n = b->cols;
+  s->count = count ? count : a->ndim == MOST_DIMENSIONS ? a->count : b->count;
+  if (b->rows != s->k || s->m < 1 || s->n < 1 || s->k < 1 || s->count < 1) return false;
+  for (int i = A; i <= D; i++) {
+    s->ld[i] = i == D ? s->n : 0; /* of a new one */
+    s->apart[i] = i == D && owns_d ? s->m * s->n : 0;
+    if (!is_there(&x[i])) continue;
+    s->ld[i] = stored(&x[i], i <= B ? &s->trans[i] : NULL);
+    s->apart[i] = x[i].ndim == MOST_DIMENSIONS ? x[i].apart : 0;
+    if (!s->ld[i] || x[i].ndim < 2 || (x[i].ndim == MOST_DIMENSIONS && x[i].count != s->count)) return false;
+    if (i >= C && (x[i].rows != s->m || x[i].cols != s->n || (x[i].ndim == MOST_DIMENSIONS) != owns_d)) return false;
   }
-  if (new != end || seen[A].head.ndim == ABSENT || seen[B].head.ndim == ABSENT || a.batch != 1) return 0;
-  a.m = seen[A].rows, a.k = seen[A].cols, a.n = seen[B].cols;
-  if (seen[B].rows != a.k || a.m < 1 || a.n < 1 || a.k < 1) return 0;
-  if (!(a.lda = stored(&seen[A], &a.trans_a)) || !(a.ldb = stored(&seen[B], &a.trans_b))) return 0;
-  a.ldd = a.n; /* of a new one */
-  for (int i = C; i <= D; i++) {
-    if (seen[i].head.ndim == ABSENT) continue;
-    int64_t ld = stored(&seen[i], NULL);
-    if (seen[i].rows != a.m || seen[i].cols != a.n || !ld) return 0;
-    *(i == C ? &a.ldc : &a.ldd) = ld;
+  if (!is_there(&x[C])) s->ld[C] = s->ld[D], s->apart[C] = s->apart[D]; /* D serves as C */
+  if (!is_there(bias)) return true;
+  s->apart[BIAS] = bias->ndim == 2 ? bias->row_stride : 0;
+  return bias->ndim <= 2 && bias->cols == s->n && (s->n == 1 || bias->col_stride == 1) &&
+         (bias->ndim == 1 || bias->rows == s->count);
+}
+
+static bool read_all(const char *known, const char *fresh, int64_t bytes, int count, struct described *x) {
+  const char *end = fresh + bytes;
+  for (int i = 0; i < count; i++) {
+    const char *next = read_like(known, fresh, end, &x[i]);
+    if (!next) return false;
+    known += next - fresh, fresh = next;
   }
-  if (seen[C].head.ndim == ABSENT) a.ldc = a.ldd; /* D serves as C */
-  if (seen[BIAS].head.ndim != ABSENT && (seen[BIAS].cols != a.n || (a.n > 1 && seen[BIAS].col_stride != 1))) return 0;
-  *args = a;
+  return fresh == end;
+}
+
+#define SET_SIZES(args, s)                                                                                           \
+  ((args)->m = (s).m, (args)->n = (s).n, (args)->k = (s).k, (args)->lda = (s).ld[A], (args)->ldb = (s).ld[B],        \
+   (args)->ldc = (s).ld[C], (args)->ldd = (s).ld[D], (args)->trans_a = (s).trans[A], (args)->trans_b = (s).trans[B], \
+   (args)->batch_stride_a = (s).apart[A], (args)->batch_stride_b = (s).apart[B],                                     \
+   (args)->batch_stride_c = (s).apart[C], (args)->batch_stride_d = (s).apart[D],                                     \
+   (args)->batch_stride_bias = (s).apart[BIAS])
+
+int32_t libgemm_python_resize_gemm(libgemm_gemm_args *args, const void *known, const void *fresh, int64_t bytes) {
+  struct described x[TENSORS];
+  struct sizes s = {.m = 0};
+  if (!read_all(known, fresh, bytes, OFFS, x)) return 0;
+  bool batched = x[A].ndim == MOST_DIMENSIONS || x[B].ndim == MOST_DIMENSIONS;
+  if (!read_sizes(x, batched ? 0 : 1, batched, &s)) return 0;
+  if (!batched && x[BIAS].ndim == 2) return 0;
+  SET_SIZES(args, s);
+  args->batch = s.count;
+  return 1;
+}
+
+int32_t libgemm_python_resize_grouped_mm(libgemm_grouped_mm_args *args, const void *known, const void *fresh,
+                                         int64_t bytes) {
+  struct described x[TENSORS];
+  struct sizes s = {.m = 0};
+  int64_t ends = 0;
+  bool leading_zero = args->offs_format == LIBGEMM_OFFSETS_I32 || args->offs_format == LIBGEMM_OFFSETS_I64;
+  bool cut = args->ragged != LIBGEMM_RAGGED_NONE;
+  if (!read_all(known, fresh, bytes, cut ? TENSORS : OFFS, x)) return 0;
+  if (cut) {
+    ends = x[OFFS].cols - leading_zero;
+    if (x[OFFS].ndim != 1 || ends < 1 || (x[OFFS].cols > 1 && x[OFFS].col_stride != 1)) return 0;
+  }
+  if (!read_sizes(x, ends, owns_d(args->ragged), &s)) return 0;
+  if (args->shared_b && x[BIAS].ndim == 2) return 0;
+  SET_SIZES(args, s);
+  args->groups = s.count;
   return 1;
 }

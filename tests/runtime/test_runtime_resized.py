@@ -195,8 +195,10 @@ def test_a_batch_of_another_size_launches_what_it_would_anew():
         for g, m, gap in itertools.product((1, 2, 5), (1, 96), (0, 640))
         for b in (stacked(1, g, 64, 80), stacked(1, g, 64, 80, 128), stacked(1, g, 64, 80, 0, True))
     ]
+    calls = [call | extra for call in calls for extra in ({}, {"beta": 0.5})]  # then out is C too
     wanted = [launched_anew(call) for call in calls]
     dense.known.forget()
+    launched({"a": stacked(0, 3, 48, 64), "b": stacked(1, 3, 64, 80), "out": stacked(3, 3, 48, 80), "beta": 0.5})
     launched({"a": stacked(0, 3, 48, 64), "b": stacked(1, 3, 64, 80), "out": stacked(3, 3, 48, 80)})
     with pytest.MonkeyPatch.context() as monkeypatch:
         forbid_general_way(monkeypatch)

@@ -184,7 +184,7 @@ void try_dense(struct bytes *in, libgemm_gemm_args *last) {
   int gpu = 0;
   unsigned way = pick(in, 16);
   now.legal = way < 8;
-  a.size = sizeof a; /* the last call may have said another */
+  a.size = sizeof a, a.variant = NULL; /* the last call may have said another size, and cut the name's address */
   if (way < 13 || !last->size) gpu = legal_args(in, &a);
   if (way >= 8 && way < 15) /* from 13 on the last call's, changed */
     for (unsigned changes = 1 + pick(in, 3); changes; changes--) spoil(in, &dense_operation, &a, gpu);

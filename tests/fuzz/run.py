@@ -17,7 +17,6 @@ sys.path[:0] = [str(ROOT)]
 from tests.fuzz.targets import (  # noqa: E402
     FILES,
     FuzzError,
-    Outcome,
     build,
     build_threads,
     fuzz,
@@ -49,9 +48,12 @@ def run(folder: Path, seconds: int, kept: bool) -> None:
     print(f"seed {seed}, {'libFuzzer' if libfuzzer else 'standalone.c'}, {seconds} s each, in {folder}", flush=True)
     with ThreadPoolExecutor(len(programs)) as pool:
         running = {p.name: pool.submit(fuzz, p, seed, seconds, libfuzzer) for p in programs}
-        outcomes: dict[str, Outcome] = {name: future.result() for name, future in running.items()}
-    for name, outcome in outcomes.items():
-        print(f"{name}: {outcome.inputs} inputs, nothing found")
+    failures = [error for future in running.values() if (error := future.exception())]
+    for name, future in running.items():
+        if not future.exception():
+            print(f"{name}: {future.result().inputs} inputs, nothing found")
+    if failures:
+        raise failures[0]
     print(f"threads: {run_threads(threads, seed, min(seconds, THREAD_SECONDS)).inputs} calls, no race found")
     if kept:
         for program in programs:

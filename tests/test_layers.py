@@ -23,6 +23,7 @@ ROOMS = {
     "bench/report": {"bench.suites", "kernels.table", "matplotlib"},
     "bench": {"bench.measure", "bench.suites", "bench.report", "libgemm", "torch"},
     "runtime/libgemm": {"libgemm", "cffi", "_cffi_backend"},
+    "runtime/libgemm/frameworks/torch": {"libgemm", "torch"},
 }
 # room, package -> the only files of it that may import that.
 ONLY = {

@@ -41,7 +41,7 @@ def test_the_first_screen_has_what_convinces():
     opening = README.partition("\n## ")[0]
     assert len(opening.splitlines()) <= 60
     for words in ("<!-- figures", "<!-- library", ".summary.svg)", "```python", "```c", "make build", "make test",
-                  "**What it is not.**", "Windows", "glibc", "autograd", "fp8", "Hopper"):  # fmt: skip
+                  "**What it is not.**", "Windows", "glibc", "gradients", "fp8", "Hopper"):  # fmt: skip
         assert words in opening
 
 
@@ -105,7 +105,23 @@ def torch_of_the_readme():
     torch.tensor = lambda values, device, dtype: torch.empty(len(values), dtype=dtype, device=f"{device}:0")
 
 
-@pytest.mark.parametrize("program", blocks("python"))
+INSIDE_TORCH = [program for program in blocks("python") if "libgemm.torch" in program]
+
+
+def test_the_example_inside_torch_runs_on_the_cpu():
+    (program,) = INSIDE_TORCH
+    from libgemm.frameworks.torch import operators
+    from torch_reference import reference
+
+    for name, function in reference.items():
+        getattr(operators, name).register_kernel("cpu")(function)
+    names = {}
+    exec(compile(program.replace('device="cuda"', 'device="cpu"'), "README.md", "exec"), names)
+    assert names["layer"].weight.grad.shape == (1024, 4096)
+    assert names["y"].shape == (64, 1024)
+
+
+@pytest.mark.parametrize("program", [program for program in blocks("python") if program not in INSIDE_TORCH])
 @in_stand_in()
 def test_a_python_example_runs_as_it_stands(program):
     from calls import launches

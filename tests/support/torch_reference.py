@@ -1,0 +1,37 @@
+"""libgemm's torch operators by torch's own products, for tests on the CPU. Holds no test."""
+
+import torch
+
+
+def gemm(a, b, c=None, bias=None, alpha=1.0, beta=0.0, precision=None, out_dtype=None):
+    made = alpha * (a @ b)
+    if beta != 0:
+        made = made + beta * c
+    if bias is not None:
+        made = made + (bias.unsqueeze(-2) if bias.dim() == 2 else bias)
+    return made.to(out_dtype or a.dtype).contiguous()
+
+
+def grouped_mm(a, b, offs=None, bias=None, precision=None, out_dtype=None, zero_tail=False):
+    """Group by group; what is past the last end is zero."""
+    dtype = out_dtype or a.dtype
+    last = [] if offs is None else offs.tolist()
+    groups = [slice(start, end) for start, end in zip([0, *last], last, strict=False)]
+
+    def of_group(g, product):
+        return product if bias is None else product + (bias[g] if bias.dim() == 2 else bias)
+
+    if a.dim() == b.dim() == 3:
+        return torch.stack([of_group(g, a[g] @ b[g]) for g in range(a.shape[0])]).to(dtype)
+    if a.dim() == b.dim() == 2:
+        return torch.stack([of_group(g, a[:, cut] @ b[cut]) for g, cut in enumerate(groups)]).to(dtype)
+    made = a.new_zeros((a.shape[-2], b.shape[-1]), dtype=dtype)
+    for g, cut in enumerate(groups):
+        if a.dim() == 2:
+            made[cut] = of_group(g, a[cut] @ b[g]).to(dtype)
+        else:
+            made[:, cut] = of_group(g, a[g] @ b[:, cut]).to(dtype)
+    return made
+
+
+reference = {"gemm": gemm, "grouped_mm": grouped_mm}

@@ -15,7 +15,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
 import torch  # noqa: E402
 
 from bench.measure.driver import driver  # noqa: E402
-from tests.gpu import edge, edge_batch, edge_bits, edge_contexts, edge_cuda, edge_errors, edge_frameworks  # noqa: E402
+from tests.gpu import (  # noqa: E402
+    edge,
+    edge_batch,
+    edge_bits,
+    edge_contexts,
+    edge_cuda,
+    edge_errors,
+    edge_frameworks,
+    edge_torch,
+)
 from tests.gpu.cases import random_case  # noqa: E402
 from tests.gpu.standin import FAULTS, StandIn  # noqa: E402
 
@@ -51,6 +60,9 @@ EDGE = (
     edge_cuda.other_gpu,
     edge_contexts.contexts,
     edge_errors.errors,
+    edge_torch.dense_operators,
+    edge_torch.grouped_operators,
+    edge_torch.watched_operators,
 )
 
 

@@ -14,7 +14,19 @@ torch.set_num_threads(1)  # its own threads only wait for one another beside tho
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.gpu import cases, cases_groups, edge, edge_batch, edge_cuda, edge_errors, guarded, reference, standin  # noqa: E402
+from tests.gpu import (  # noqa: E402
+    cases,
+    cases_groups,
+    edge,
+    edge_batch,
+    edge_cuda,
+    edge_errors,
+    edge_torch,
+    guarded,
+    reference,
+    standin,
+)
+from tests.support import torch_reference  # noqa: E402
 
 CPU = torch.device("cpu")
 LARGEST = 150
@@ -229,3 +241,13 @@ def test_runner_does_a_part_and_names_what_it_runs(tmp_path):
     )
     for words in (["once", "--part", "4/3"], ["seeds", "--part", "1/2"]):
         assert subprocess.run([*command, *words], capture_output=True).returncode == 2
+
+
+@pytest.mark.parametrize("check", [edge_torch.dense_operators, edge_torch.grouped_operators])
+def test_an_operator_that_is_off_is_noticed(check, monkeypatch):
+    right = dict(torch_reference.reference)
+    for name in right:
+        monkeypatch.setitem(torch_reference.reference, name, lambda *a, right=right[name]: right(*a) * 1.05)
+    assert all(check(context()))
+    monkeypatch.undo()
+    assert not any(check(context()))

@@ -13,7 +13,7 @@ def gemm(a, b, c=None, bias=None, alpha=1.0, beta=0.0, precision=None, out_dtype
 
 
 def grouped_mm(a, b, offs=None, bias=None, precision=None, out_dtype=None, zero_tail=False):
-    """Group by group; what is past the last end is zero."""
+    """Group by group; what is past the last end is zero where that is asked, else anything: NaN."""
     dtype = out_dtype or a.dtype
     last = [] if offs is None else offs.tolist()
     groups = [slice(start, end) for start, end in zip([0, *last], last, strict=False)]
@@ -25,7 +25,7 @@ def grouped_mm(a, b, offs=None, bias=None, precision=None, out_dtype=None, zero_
         return torch.stack([of_group(g, a[g] @ b[g]) for g in range(a.shape[0])]).to(dtype)
     if a.dim() == b.dim() == 2:
         return torch.stack([of_group(g, a[:, cut] @ b[cut]) for g, cut in enumerate(groups)]).to(dtype)
-    made = a.new_zeros((a.shape[-2], b.shape[-1]), dtype=dtype)
+    made = a.new_full((a.shape[-2], b.shape[-1]), 0.0 if zero_tail else float("nan"), dtype=dtype)
     for g, cut in enumerate(groups):
         if a.dim() == 2:
             made[cut] = of_group(g, a[cut] @ b[g]).to(dtype)

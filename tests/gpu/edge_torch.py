@@ -41,12 +41,11 @@ def compared(what: str, call, exact, operands: list[torch.Tensor], tolerance: fl
     made, wanted = call(*operands), exact(*wide)
     problems = far("the result", made, wanted, tolerance)
     grad = torch.randn_like(made)
-    made.backward(grad)
-    wanted.backward(grad.double())
-    for i, (x, y) in enumerate(zip(operands, wide, strict=True)):
-        problems += far(f"gradient {i}", x.grad, y.grad, tolerance)
-        if x.grad.stride() != x.stride() and 1 not in x.shape:
-            problems.append(f"gradient {i} has strides {x.grad.stride()}, its operand {x.stride()}")
+    gradients = torch.autograd.grad(made, operands, grad), torch.autograd.grad(wanted, wide, grad.double())
+    for i, (x, got, exact) in enumerate(zip(operands, *gradients, strict=True)):
+        problems += far(f"gradient {i}", got, exact, tolerance)
+        if got.stride() != x.stride() and 1 not in x.shape:
+            problems.append(f"gradient {i} has strides {got.stride()}, its operand {x.stride()}")
     return [f"{x} [{what}]" for x in problems]
 
 

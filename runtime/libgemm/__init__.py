@@ -11,8 +11,10 @@ Needs cffi and, at the first call that runs something, the NVIDIA driver. Import
     explain(), explain_grouped_mm(), explain_grouped_gemm(), covers()   what would run, and why
 """
 
+from libgemm._gemm import gemm
+from libgemm._grouped_gemm import grouped_gemm, grouped_gemm_tables
+from libgemm._grouped_mm import grouped_gemm_jagged, grouped_mm
 from libgemm._library import Error
-from libgemm.dense import gemm
 from libgemm.inspect import (
     Choice,
     Variant,
@@ -26,8 +28,6 @@ from libgemm.inspect import (
     variants,
     verify,
 )
-from libgemm.packed import grouped_gemm_jagged, grouped_mm
-from libgemm.pointers import grouped_gemm, grouped_gemm_tables
 
 __version__ = info()["version"]
 __all__ = [

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
+from libgemm._args import DTYPES, Activation, Precision, expect, new_args, pick, pointer
 from libgemm._framework import dtype_name
 from libgemm._library import LIBRARY, Error, check, ffi, get_struct, lib, recorded, text
-from libgemm.ops import DTYPES, Activation, Precision, expect, new_args, pick, pointer
 
 PRECISION_NAMES = ("exact", "tf32", "tf32x3", "ieee")
 DTYPE_NAMES = {value: name for name, value in DTYPES.items()}

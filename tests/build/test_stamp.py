@@ -28,7 +28,7 @@ def upgraded(patch, root) -> None:
 
 
 def edited(patch, root) -> None:
-    (root / "runtime" / "libgemm" / "ops.py").write_text("")
+    (root / "runtime" / "libgemm" / "_args.py").write_text("")
 
 
 def other_package(patch, root) -> None:

@@ -7,7 +7,7 @@ import typing
 from itertools import product
 
 import pytest
-from libgemm import ops
+from libgemm import _args
 from sample import ROOT
 
 from kernels.table.activations import ACTIVATIONS
@@ -106,8 +106,8 @@ def test_an_activation_is_known_to_the_header_to_python_and_to_the_suites(name):
     header = (ROOT / "aot" / "csrc" / "libgemm.h").read_text()
     symbol = "ACTIVATION_NONE" if name == "none" else name.upper()
     assert re.search(rf"LIBGEMM_{symbol} = {value}\b", header), f"libgemm.h has no LIBGEMM_{symbol} = {value}"
-    assert ops.ACTIVATIONS.get(name) == value, f"the package was built of another header: `make build` for {name}"
-    assert name in typing.get_args(ops.Activation), f"Activation of runtime/libgemm/ops.py lacks {name}"
+    assert _args.ACTIVATIONS.get(name) == value, f"the package was built of another header: `make build` for {name}"
+    assert name in typing.get_args(_args.Activation), f"Activation of runtime/libgemm/_args.py lacks {name}"
     known = None if name == "none" else name
     for table in ("FUNCTIONS", "LIPSCHITZ", "EVALUATION"):
         assert known in getattr(reference, table), f"{table} of tests/gpu/reference.py lacks {name}"
@@ -117,7 +117,7 @@ def test_an_activation_is_known_to_the_header_to_python_and_to_the_suites(name):
 def test_an_element_type_is_known_to_the_header_to_python_and_to_the_suites(name):
     header = (ROOT / "aot" / "csrc" / "libgemm.h").read_text()
     assert re.search(rf"LIBGEMM_{name.upper()} = {DTYPES[name].c_enum}\b", header)
-    assert ops.DTYPES.get(name) == DTYPES[name].c_enum, f"DTYPES of runtime/libgemm/ops.py lacks {name}"
+    assert _args.DTYPES.get(name) == DTYPES[name].c_enum, f"DTYPES of runtime/libgemm/_args.py lacks {name}"
     assert name in reference.DTYPES, f"DTYPES of tests/gpu/reference.py lacks {name}"
     assert [types for types in TYPES if types[0] == name] == [types for types in CASE_TYPES if types[0] == name]
 

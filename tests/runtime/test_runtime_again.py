@@ -7,7 +7,7 @@ import libgemm
 import pytest
 from built import TARGET, needs
 from calls import at, context, current, driver, fail, last_launch, launches, log, new_stream, values
-from libgemm import _known, dense
+from libgemm import _gemm, _known
 from stand_in import in_stand_in
 from test_capi_fast import maps
 from torch_like import Tensor, install, streams, torch, waits
@@ -41,7 +41,7 @@ def launched(call: dict, function=libgemm.gemm) -> dict:
 
 
 def launched_anew(call: dict) -> dict:
-    dense.known.forget()
+    _gemm.known.forget()
     return launched(call)
 
 
@@ -49,7 +49,7 @@ def forbid_general_way(monkeypatch) -> None:
     def general(*_):
         raise AssertionError("the general way")
 
-    monkeypatch.setattr(dense, "gemm_anew", general)
+    monkeypatch.setattr(_gemm, "gemm_anew", general)
 
 
 def biased(strides: tuple) -> dict:
@@ -155,7 +155,7 @@ def test_the_current_stream_is_asked_on_each_call():
     handles = [new_stream() for _ in range(3)]
     for short in (torch._C._cuda_getCurrentRawStream, None):
         torch._C._cuda_getCurrentRawStream = short
-        dense.known.forget()
+        _gemm.known.forget()
         for streams[0] in (*handles, *handles):
             libgemm.gemm(**operands())
             assert last_launch()["stream"] == hex(streams[0])
@@ -233,7 +233,7 @@ def test_threads_share_no_struct(exchange):
         thread.join()
     found = [(v["a_ptr"], v["d_ptr"]) for v in map(values, launches()[1:])]
     assert sorted(found) == sorted((at(place), at(place) + 1024) for place in places for _ in range(200))
-    assert 1 <= len(next(iter(dense.known.calls.values()))) <= 9
+    assert 1 <= len(next(iter(_gemm.known.calls.values()))) <= 9
 
 
 @in_stand_in()
@@ -243,5 +243,5 @@ def test_what_is_kept_has_a_limit():
         monkeypatch.setattr(_known, "MOST", 5)
         for rows in range(1, 40):
             libgemm.gemm(**operands(a=Tensor(at(0), (rows, 64)), out=Tensor(at(3), (rows, 80))))
-            assert len(dense.known.calls) <= 5
+            assert len(_gemm.known.calls) <= 5
     assert len(log("cuLaunchKernelEx")) == 39

@@ -4,7 +4,7 @@ import libgemm
 import pytest
 from built import needs
 from calls import at, launches, new_stream, values
-from libgemm import packed
+from libgemm import _grouped_mm
 from stand_in import in_stand_in
 from test_runtime_again import by_both, launched
 from torch_like import Parameter, Tensor, install, streams, torch
@@ -71,7 +71,7 @@ CALLS = {
 
 
 def known_anew(words: dict) -> dict:
-    packed.known.forget()
+    _grouped_mm.known.forget()
     return launched(words, call)
 
 
@@ -85,7 +85,7 @@ def test_calls_in_any_order_launch_what_they_did_anew(exchange):
         got = launched(CALLS[name](), call)
         assert got == wanted[name], (name, {k: (got.get(k), v) for k, v in wanted[name].items() if got.get(k) != v})
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(packed, "packed_anew", lambda *_: pytest.fail("the general way"))
+        monkeypatch.setattr(_grouped_mm, "packed_anew", lambda *_: pytest.fail("the general way"))
         for name in (name for name in CALLS if name != "unaligned a"):
             assert launched(CALLS[name](), call) == wanted[name]
 

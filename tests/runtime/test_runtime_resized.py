@@ -6,7 +6,7 @@ import random
 import libgemm
 import pytest
 from calls import at, launches
-from libgemm import dense, packed
+from libgemm import _gemm, _grouped_mm
 from stand_in import in_stand_in
 from test_runtime_again import forbid_general_way, launched, launched_anew, refusal
 from test_runtime_packed_again import call as grouped
@@ -54,7 +54,7 @@ def test_other_sizes_launch_what_they_would_anew(dtype, parts):
         for _ in range(40)
     ]  # fmt: skip
     wanted = [launched_anew(operands(**call, dtype=dtype, parts=parts)) for call in calls]
-    dense.known.forget()
+    _gemm.known.forget()
     launched(operands(96, 80, 64, dtype=dtype, parts=parts))
     with pytest.MonkeyPatch.context() as monkeypatch:
         forbid_general_way(monkeypatch)
@@ -67,7 +67,7 @@ def keep(call: dict, function=libgemm.gemm) -> None:
     """Make a call that others can be like. The first of a process teaches the package torch, and is not kept."""
     for _ in range(2):
         launched(call, function)
-    assert (dense if function is libgemm.gemm else packed).known.kin
+    assert (_gemm if function is libgemm.gemm else _grouped_mm).known.kin
 
 
 UNLIKE = {
@@ -129,7 +129,7 @@ def test_so_many_sizes_are_kept_and_no_more():
         patch.setattr("libgemm._known.MOST", 8)
         for m in range(1, OFTEN):
             launched(operands(m, 80, 64))
-            assert len(dense.known.calls) <= 8
+            assert len(_gemm.known.calls) <= 8
 
 
 def stacked(place: int, count: int, rows: int, cols: int, gap: int = 0, by_columns: bool = False) -> Tensor:
@@ -175,12 +175,12 @@ def test_packed_groups_of_other_sizes_launch_what_they_would_anew(kind, jagged, 
     draw, wanted = random.Random(f"{kind} {jagged} {bias}"), []
     sizes = [drawn_sizes(draw) for _ in range(30)]
     for one in sizes:
-        packed.known.forget()
+        _grouped_mm.known.forget()
         wanted.append(launched(packed_call(kind, jagged, bias, one), grouped))
-    packed.known.forget()
+    _grouped_mm.known.forget()
     launched(packed_call(kind, jagged, bias, (96, 80, 64, 5, 0, False)), grouped)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(packed, "packed_anew", lambda *_: pytest.fail("the general way"))
+        monkeypatch.setattr(_grouped_mm, "packed_anew", lambda *_: pytest.fail("the general way"))
         for _ in range(2):
             for one, launch in zip(sizes, wanted, strict=True):
                 assert launched(packed_call(kind, jagged, bias, one), grouped) == launch, one
@@ -197,7 +197,7 @@ def test_a_batch_of_another_size_launches_what_it_would_anew():
     ]
     calls = [call | extra for call in calls for extra in ({}, {"beta": 0.5})]  # then out is C too
     wanted = [launched_anew(call) for call in calls]
-    dense.known.forget()
+    _gemm.known.forget()
     launched({"a": stacked(0, 3, 48, 64), "b": stacked(1, 3, 64, 80), "out": stacked(3, 3, 48, 80), "beta": 0.5})
     launched({"a": stacked(0, 3, 48, 64), "b": stacked(1, 3, 64, 80), "out": stacked(3, 3, 48, 80)})
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -226,5 +226,5 @@ def test_packed_groups_that_do_not_fit_go_the_general_way(name):
     keep(packed_call("rows", False, bias, (96, 80, 64, 3, 0, False)), grouped)
     call = packed_call("rows", False, bias, (8, 80, 64, 3, 0, False)) | unfit
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(packed, "packed_anew", lambda *_: "the general way")
+        monkeypatch.setattr(_grouped_mm, "packed_anew", lambda *_: "the general way")
         assert grouped(**call) == "the general way"

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from libgemm._args import Activation, Precision, expect, need_c, new_args, output, run, same_type
 from libgemm._framework import LaunchStream, dtype_name, written
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major, stored, vector
 from libgemm._tensor import View, view
-from libgemm.ops import Activation, Precision, expect, need_c, new_args, output, run, same_type
 
 T = TypeVar("T")
 

@@ -2,13 +2,13 @@
 
 from typing import Any, TypeVar
 
-from libgemm import ops
+from libgemm import _args
+from libgemm._args import Activation, Precision, need_c, new_args, output, same_type, set_bias, set_matrices
 from libgemm._framework import LaunchStream, written
 from libgemm._known import ONE, ZERO, Key, Known, learn_torch
 from libgemm._library import invalid
 from libgemm._matrix import matrix, row_major
 from libgemm._tensor import view
-from libgemm.ops import Activation, Precision, need_c, new_args, output, same_type, set_bias, set_matrices
 
 known = Known("gemm")
 T = TypeVar("T", bound=Any)
@@ -91,7 +91,7 @@ def gemm_anew(
     set_matrices(args, a=left, b=right, c=c_matrix, d=d)
     if bias_view is not None:
         set_bias(args, bias_view, right.cols, batch if batched else None)
-    ops.run("gemm", args, a, launch)
+    _args.run("gemm", args, a, launch)
     if out is not None:
         written([out])
     if key is not None:

@@ -6,12 +6,7 @@ Whether an operand is 2-D (packed) or 3-D (one matrix for each group) says what 
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from libgemm._framework import LaunchStream, written
-from libgemm._known import ONE, ZERO, Key, Known, learn_torch
-from libgemm._library import invalid, lib
-from libgemm._matrix import matrix, row_major
-from libgemm._tensor import View, view
-from libgemm.ops import (
+from libgemm._args import (
     Activation,
     Precision,
     need_c,
@@ -24,6 +19,11 @@ from libgemm.ops import (
     set_bias,
     set_matrices,
 )
+from libgemm._framework import LaunchStream, written
+from libgemm._known import ONE, ZERO, Key, Known, learn_torch
+from libgemm._library import invalid, lib
+from libgemm._matrix import matrix, row_major
+from libgemm._tensor import View, view
 
 T = TypeVar("T")
 known = Known("grouped_mm")

@@ -120,16 +120,12 @@ HOT libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
   struct problem problem;
   const struct device *device;
   int ordinal;
-  bool entered;
   TRY(check_args(args, &a, &operands, &problem));
   if (is_empty(&a)) return LIBGEMM_OK;
   set_memory(&a, &operands, &problem);
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
-  TRY(enter_device(device, &entered));
-  libgemm_status status = run(&a, &operands, &problem, device);
-  leave_device(device, entered);
-  return status;
+  RETURN_ON(device, run(&a, &operands, &problem, device));
 }
 
 libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes) {
@@ -145,8 +141,7 @@ libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *b
   set_memory(&a, &operands, &problem);
   problem.workspace_bytes = UINT64_MAX;
   TRY(device_for("d", (CUdeviceptr)a.d, &device));
-  state_gpu(&problem, &device->gpu);
-  TRY(choose(&problem, device->gpu.target, &chosen));
+  TRY(choose_on(&problem, &device->gpu, &chosen));
   *bytes = split_workspace(chosen.row, &chosen.seen);
   if (chosen.copier) {
     struct copies copies = copies_of(&problem);
@@ -160,13 +155,9 @@ libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t targe
   struct operands operands;
   struct problem problem;
   struct gpu gpu;
-  struct choice chosen = {.row = NULL};
   TRY(check_args(args, &a, &operands, &problem));
   TRY(explain_gpu(target, &gpu));
-  if (!is_empty(&a)) {
-    set_memory(&a, &operands, &problem);
-    state_gpu(&problem, &gpu);
-    TRY(choose(&problem, gpu.target, &chosen));
-  }
-  return describe(&chosen, gpu.target, choice);
+  if (is_empty(&a)) return explain_on(NULL, &gpu, choice);
+  set_memory(&a, &operands, &problem);
+  return explain_on(&problem, &gpu, choice);
 }

@@ -65,8 +65,7 @@ static libgemm_status run(const libgemm_grouped_gemm_args *a, struct problem *p,
   struct choice chosen;
   struct call call = {.groups = (int32_t)a->groups, .alpha = a->alpha, .beta = a->beta, .activation = a->activation};
   TRY(check_table_pointers(a, device));
-  state_gpu(p, &device->gpu);
-  TRY(choose(p, device->gpu.target, &chosen));
+  TRY(choose_on(p, &device->gpu, &chosen));
   const struct row *row = chosen.row;
   TRY(load_row(row, device));
   TRY(place_tables(a, device, &call));
@@ -79,14 +78,10 @@ libgemm_status libgemm_grouped_gemm(const libgemm_grouped_gemm_args *args) {
   libgemm_grouped_gemm_args a;
   struct problem problem;
   const struct device *device;
-  bool entered;
   TRY(check_args(args, &a, &problem));
   if (tables_are_empty(&a)) return LIBGEMM_OK;
   TRY(tables_device(&a, &device));
-  TRY(enter_device(device, &entered));
-  libgemm_status status = run(&a, &problem, device);
-  leave_device(device, entered);
-  return status;
+  RETURN_ON(device, run(&a, &problem, device));
 }
 
 libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *args, uint64_t *bytes) {
@@ -102,8 +97,7 @@ libgemm_status libgemm_grouped_gemm_workspace(const libgemm_grouped_gemm_args *a
   if (problem.met & GUARD_ALIGN16 && tables_are_addressable(&a)) { /* rows for others take none */
     problem.workspace_bytes = UINT64_MAX;
     TRY(tables_device(&a, &device));
-    state_gpu(&problem, &device->gpu);
-    TRY(choose(&problem, device->gpu.target, &chosen));
+    TRY(choose_on(&problem, &device->gpu, &chosen));
     scratch = scratch_workspace(chosen.row, &chosen.seen);
   }
   *bytes = table_workspace(&a) + scratch;
@@ -115,12 +109,7 @@ libgemm_status libgemm_grouped_gemm_explain(const libgemm_grouped_gemm_args *arg
   libgemm_grouped_gemm_args a;
   struct problem problem;
   struct gpu gpu;
-  struct choice chosen = {.row = NULL};
   TRY(check_args(args, &a, &problem));
   TRY(explain_gpu(target, &gpu));
-  if (!tables_are_empty(&a)) {
-    state_gpu(&problem, &gpu);
-    TRY(choose(&problem, gpu.target, &chosen));
-  }
-  return describe(&chosen, gpu.target, choice);
+  return explain_on(tables_are_empty(&a) ? NULL : &problem, &gpu, choice);
 }

@@ -164,7 +164,6 @@ libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
   struct problem problem;
   const struct device *device;
   int ordinal;
-  bool entered;
   TRY(check_args(args, &a, &operands, &problem));
   if (is_empty(&a)) return LIBGEMM_OK;
   if (a.shared_b) {
@@ -174,10 +173,7 @@ libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
   problem.met = guards_met(&operands);
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
-  TRY(enter_device(device, &entered));
-  libgemm_status status = run(&a, &operands, &problem, device);
-  leave_device(device, entered);
-  return status;
+  RETURN_ON(device, run(&a, &operands, &problem, device));
 }
 
 libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args, uint64_t *bytes) {
@@ -197,17 +193,13 @@ libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, i
   struct operands operands;
   struct problem problem;
   struct gpu gpu;
-  struct choice chosen = {.row = NULL};
   TRY(check_args(args, &a, &operands, &problem));
   if (a.shared_b) {
     libgemm_gemm_args dense = as_gemm(&a);
     return libgemm_gemm_explain(&dense, target, choice);
   }
   TRY(explain_gpu(target, &gpu));
-  if (!is_empty(&a)) {
-    problem.met = guards_met(&operands);
-    state_gpu(&problem, &gpu);
-    TRY(choose(&problem, gpu.target, &chosen));
-  }
-  return describe(&chosen, gpu.target, choice);
+  if (is_empty(&a)) return explain_on(NULL, &gpu, choice);
+  problem.met = guards_met(&operands);
+  return explain_on(&problem, &gpu, choice);
 }

@@ -51,4 +51,14 @@ libgemm_status device_for(const char *name, CUdeviceptr pointer, const struct de
 libgemm_status enter_device(const struct device *device, bool *entered);
 void leave_device(const struct device *device, bool entered);
 
+/* Return from a call what `status` is with that context current. */
+#define RETURN_ON(device, status)           \
+  do {                                      \
+    bool entered_;                          \
+    TRY(enter_device((device), &entered_)); \
+    libgemm_status found_ = (status);       \
+    leave_device((device), entered_);       \
+    return found_;                          \
+  } while (0)
+
 #endif

@@ -20,7 +20,13 @@ bool is_batch(const struct problem *problem);
 /* What the rows for such groups see of them. */
 struct problem as_groups(const struct problem *problem);
 
-/* Fill a choice for explain; one without a row means that nothing runs. */
-libgemm_status describe(const struct choice *chosen, const struct target *target, libgemm_choice *choice);
+/* The same on this GPU, which the problem then states. */
+static inline libgemm_status choose_on(struct problem *problem, const struct gpu *gpu, struct choice *choice) {
+  state_gpu(problem, gpu);
+  return choose(problem, gpu->target, choice);
+}
+
+/* Choose, and say it in words; of no problem (NULL), that nothing runs. */
+libgemm_status explain_on(struct problem *problem, const struct gpu *gpu, libgemm_choice *choice);
 
 #endif

@@ -19,7 +19,7 @@ static void describe_better(const struct problem *p, const struct target *target
   if (words) snprintf(to, bytes, "; %.4g us with %s", (double)better_us, words);
 }
 
-libgemm_status describe(const struct choice *chosen, const struct target *target, libgemm_choice *choice) {
+static libgemm_status describe(const struct choice *chosen, const struct target *target, libgemm_choice *choice) {
   const struct row *row = chosen->row;
   const struct problem *p = &chosen->seen;
   const size_t oldest = offsetof(libgemm_choice, expected_us);
@@ -48,4 +48,10 @@ libgemm_status describe(const struct choice *chosen, const struct target *target
   if (!p->variant && used > 0 && used < (int)sizeof choice->reason)
     describe_better(p, target, us, choice->reason + used, sizeof choice->reason - (size_t)used);
   return LIBGEMM_OK;
+}
+
+libgemm_status explain_on(struct problem *problem, const struct gpu *gpu, libgemm_choice *choice) {
+  struct choice chosen = {.row = NULL};
+  if (problem) TRY(choose_on(problem, gpu, &chosen));
+  return describe(&chosen, gpu->target, choice);
 }

@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,14 @@ def test_a_file_imports_only_what_its_room_may(path):
     for (place, package), files in ONLY.items():
         if place == room and package in {name.split(".")[0] for name in found}:
             assert path.name in files, f"{path} imports {package}; only {files} may"
+
+
+def test_pytest_looks_into_every_room_of_tests(pytestconfig):
+    """Its defaults pass over folders of some names, such as build, without a word."""
+    passed_over = pytestconfig.getini("norecursedirs")
+    rooms = {path.parent.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")}
+    assert len(rooms) > 6
+    assert [room for room in rooms for part in room.parts for bad in passed_over if fnmatch(part, bad)] == []
 
 
 def test_the_rules_are_about_rooms_that_are_there_and_refuse_what_they_should():

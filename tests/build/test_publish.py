@@ -230,7 +230,8 @@ def test_candidates_are_published_as_a_whole_package(root, monkeypatch, capsys):
     build.tune.library.build(root)
     assert re.search(rf"{package}: \d+ candidates, build [0-9a-f]{{16}}$", capsys.readouterr().out.strip())
     names = {str(path.relative_to(package)) for path in files_in(package)}
-    sources = {path.name for end in ("*.py", "*.typed") for path in (ROOT / "runtime/libgemm").glob(end)}
+    own = ROOT / "runtime/libgemm"
+    sources = {str(path.relative_to(own)) for end in ("*.py", "*.typed") for path in own.rglob(end)}
     built = {"_ffi.py", "_lib/libgemm.so", "_lib/libgemm.h", "_lib/platform.json"}
     assert names == sources | built
     after = {name: data for name, data in contents(root).items() if "/candidates/" not in name}

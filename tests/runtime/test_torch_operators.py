@@ -197,6 +197,10 @@ class OnGpu(torch.Tensor):
     is_cuda = True
 
 
+class Sparse(OnGpu):
+    layout = torch.sparse_coo
+
+
 def test_what_watches_a_call_is_seen(monkeypatch):
     monkeypatch.setattr(functions, "PLAIN", (OnGpu,))
     x, weight = torch.randn(2, 2).as_subclass(OnGpu), torch.randn(2, 2).as_subclass(OnGpu)
@@ -211,6 +215,16 @@ def test_what_watches_a_call_is_seen(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(functions, "PLAIN", (OnGpu,))
     assert not torch.func.vmap(lambda row: functions.is_eager(x) + 0 * row)(torch.zeros(2)).any()
+
+
+def test_what_libgemm_cannot_multiply_is_not_covered():
+    x = torch.randn(2, 2).as_subclass(OnGpu)
+    assert functions.is_covered(x, x)
+    assert not functions.is_covered(x, x.double())
+    assert not functions.is_covered(x, torch.randn(2, 2))
+    assert not functions.is_covered(x.to(torch.int32), x.to(torch.int32))
+    assert not functions.is_covered(x.as_subclass(Sparse))
+    assert not torch.func.vmap(lambda row: functions.is_covered(x) + 0 * row)(torch.zeros(2)).any()
 
 
 def test_autocast_casts_as_torch_s_products_do(monkeypatch):

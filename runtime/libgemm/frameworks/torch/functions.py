@@ -18,10 +18,14 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def is_covered(*tensors: Any) -> bool:
-    """Whether libgemm computes products of these: all on a CUDA device, of one type that it knows."""
+    """Whether libgemm computes products of these: dense, all on a CUDA device, of one type that it knows, and not
+    inside torch.func, for whose transforms the operators have no rules."""
     first = tensors[0]
-    return all(isinstance(x, Tensor) and x.is_cuda and x.dtype == first.dtype for x in tensors) and (
-        first.dtype in DTYPES
+    return (
+        all(isinstance(x, Tensor) and x.is_cuda and x.dtype == first.dtype for x in tensors)
+        and first.dtype in DTYPES
+        and all(x.layout is torch.strided for x in tensors)
+        and torch._C._functorch.peek_interpreter_stack() is None
     )
 
 

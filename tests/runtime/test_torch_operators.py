@@ -93,7 +93,7 @@ def test_a_bias_of_groups_has_its_gradient(name, shape):
     assert torch.autograd.gradcheck(lambda bias: operators.grouped_mm(a, b, offs, bias, None, None, True), (bias,))
 
 
-@pytest.mark.parametrize(("name", "transposed"), itertools.product((*DENSE, *GROUPED), (False, True)))
+@pytest.mark.parametrize(("name", "transposed"), [*itertools.product((*DENSE, *GROUPED), (False, True))])
 def test_a_gradient_is_stored_as_its_operand(name, transposed):
     dense = name in DENSE and not (name == "batch" and transposed)
     a, b, *offs = DENSE[name](transposed) if dense else GROUPED[name](transposed)

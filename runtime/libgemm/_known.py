@@ -19,7 +19,8 @@ from libgemm._library import check, ffi, lib
 
 ONE, ZERO = 1.0, 0.0  # alpha and beta as defaults: the very same objects each time, so that `is` finds them
 MOST = 4096  # keys of an operation; at one more all are dropped
-Key = tuple[Any, bytes]  # what a call is kept under, and the addresses of its tensors
+# What a call is kept under: its tensors, and what else its struct is made of or None; and the tensors' addresses.
+Key = tuple[Any, Any, bytes]
 # Of torch, once it is imported and a call was made: its tensors' types that hide nothing, and functions of it.
 Tensor: Any = None
 Parameter: Any = None
@@ -78,15 +79,9 @@ def kept_of(args: Any, offsets: dict[str, int], like: Any, described: Any, **wor
     )  # fmt: skip
 
 
-def described_of(name: Any) -> Any:
-    """The tensors' part of a key."""
-    return name[0] if isinstance(name, tuple) and len(name) == 2 and isinstance(name[0], bytes) else name
-
-
-def kin_of(name: Any, a: Any) -> tuple[Any, int, Any]:
-    """What calls have in common that may differ in nothing but sizes: options, how many tensors, a's type."""
-    described = described_of(name)
-    return None if described is name else name[1], len(described), a.dtype
+def name_of(described: Any, options: Any) -> Any:
+    """What structs of these calls are kept under."""
+    return described if options is None else (described, options)
 
 
 class Known:
@@ -129,17 +124,17 @@ class Known:
             )  # fmt: skip
         except Exception:  # of torch, or no tuple of two: a tensor that cannot be read, of which the general way tells
             return None, None
-        key = described if options is None else (described, options)
+        name = name_of(described, options)
         try:
-            free = self.calls[key]
+            free = self.calls[name]
             kept = free.pop()
         except (KeyError, IndexError):  # not known, or all in use by other threads
             after = self.resized(described, options, a) if type(described) is bytes and self.kin else None
             if after is None:
-                return None, (key, places)
-            kept, free = after, self.place_for(key)
+                return None, (described, options, places)
+            kept, free = after, self.place_for(name)
         except TypeError:  # not hashable
-            return None, (key, places)
+            return None, (described, options, places)
         if kept.may_be_negated and (
             a.is_neg() or b.is_neg() or (out is not None and out.is_neg())
             or (c is not None and c.is_neg()) or (bias is not None and bias.is_neg())
@@ -177,13 +172,13 @@ class Known:
         return made, None
 
     def keep(
-        self, key: Key, args: Any, alive: list[Any], options: tuple[Any, ...], a: Any, b: Any, c: Any, out: Any,
+        self, key: Key, args: Any, alive: list[Any], words: tuple[Any, ...], a: Any, b: Any, c: Any, out: Any,
         bias: Any, ends: Any = None,
     ) -> None:  # fmt: skip
         """Keep a filled struct under its key, unless a part of that may change in place or equals what it is not.
-        `options` are all, alpha and beta first; `out` may be a new one."""
-        torch, (name, places) = sys.modules["torch"], key
-        alpha, beta, *named = options
+        `words` are all options, alpha and beta first; `out` may be a new one."""
+        torch, (described, options, places) = sys.modules["torch"], key
+        alpha, beta, *named = words
         if not {type(alpha), type(beta)} <= {int, float} or alpha == 0:  # a key would not tell 0.0 from -0.0
             return
         for option in named:
@@ -198,17 +193,17 @@ class Known:
             return
         new = partial(torch.empty, device=first)
         kept = kept_of(
-            args, self.offsets, a, described_of(name), places=len(places),
+            args, self.offsets, a, described, places=len(places),
             writes_c=(c is None) == (beta != 0), out_is_c=beta != 0,
             may_be_negated=not (a.dtype is out.dtype is torch.bfloat16),
             new_workspace=partial(new, args.workspace_bytes, dtype=torch.uint8) if args.workspace_bytes else None,
             new_out=partial(new, out.shape, dtype=out.dtype), alive=alive,
         )  # fmt: skip
-        self.place_for(name).append(kept)
-        if type(kept.described) is bytes:
+        self.place_for(name_of(described, options)).append(kept)
+        if type(described) is bytes:
             if len(self.kin) >= MOST:
                 self.kin.clear()
-            self.kin[kin_of(name, a)] = kept
+            self.kin[options, len(described), a.dtype] = kept
 
     def forget(self) -> None:
         """All calls."""

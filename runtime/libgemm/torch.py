@@ -6,6 +6,5 @@ Linear, GroupedLinear           layers
 use()                           within it torch's own products run libgemm
 """
 
-from libgemm.frameworks.torch import GroupedLinear, Linear, addmm, bmm, gemm, grouped_mm, linear, mm, use
-
-__all__ = ["GroupedLinear", "Linear", "addmm", "bmm", "gemm", "grouped_mm", "linear", "mm", "use"]
+from libgemm.frameworks.torch import *  # noqa: F403 # one list of names, which is that module's
+from libgemm.frameworks.torch import __all__ as __all__

@@ -9,7 +9,7 @@ import sys
 import libgemm.torch
 import pytest
 import torch
-from libgemm.frameworks.torch import functions, kernels, operators, routing
+from libgemm.frameworks.torch import functions, kernels, operators
 from stand_in import run
 from torch_reference import reference
 
@@ -295,8 +295,17 @@ def test_use_leaves_the_rest_to_torch(name, monkeypatch):
         LEFT[name]()
 
 
-def test_every_route_is_to_a_function_of_torch():
-    assert len(routing.ROUTES) >= 10 and all(callable(function) for function in routing.ROUTES)
+GROUPED_OF_TORCH = [x for x in (getattr(torch.nn.functional, "grouped_mm", None), torch._grouped_mm) if x]
+
+
+@pytest.mark.parametrize("theirs", GROUPED_OF_TORCH, ids=lambda function: function.__name__)
+def test_use_routes_torch_s_grouped_products(theirs, monkeypatch):
+    a, b, offs = GROUPED["rows"](False, grad=False)
+    wanted = operators.grouped_mm(a, b, offs, None, None, None, True)
+    monkeypatch.setattr(functions, "is_covered", lambda *tensors: True)
+    with libgemm.torch.use():
+        made = theirs(a, b, offs=offs)  # of float64, which torch's own refuses
+    assert torch.equal(made[:8], wanted[:8])
 
 
 def test_a_torch_without_custom_operators_is_named():

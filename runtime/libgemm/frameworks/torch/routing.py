@@ -1,5 +1,6 @@
 """`use()`: within it torch's own products of covered types are libgemm's. Changes nothing outside it."""
 
+import functools
 import inspect
 from typing import Any
 
@@ -16,10 +17,13 @@ def fits(given: dict[str, Any], allowed: tuple[str, ...]) -> bool:
     return all(name in allowed or value is None for name, value in given.items())
 
 
+signature_of = functools.cache(inspect.signature)  # taking it apart costs more than the call
+
+
 def takes(route: Any, args: tuple[Any, ...], words: dict[str, Any]) -> bool:
     """Whether a route has these arguments: torch alone knows some."""
     try:
-        inspect.signature(route).bind(*args, **words)
+        signature_of(route).bind(*args, **words)
     except TypeError:
         return False
     return True

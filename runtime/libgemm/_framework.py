@@ -1,49 +1,34 @@
 """What only the array's own framework can do: its current stream, and a new array. Imports no framework."""
 
 import ctypes
+import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from libgemm._library import Error, invalid, lib
 
 LEGACY = 1  # CUDA's other name for the default stream, whose handle is 0
+KINDS = {"torch": "Tensor", "cupy": "ndarray"}  # what libgemm._of_<name> is about
 
 
-def framework_of(array: Any) -> str | None:
-    """ "torch", "cupy", or None for an array of another maker."""
-    for name in ("torch", "cupy"):
-        module = sys.modules.get(name)
-        kind = getattr(module, "Tensor" if name == "torch" else "ndarray", None)
-        if kind is not None and isinstance(array, kind):
-            return name
+def framework_of(array: Any) -> ModuleType | None:
+    """libgemm's module about the framework that made this array; None for another maker's."""
+    for name, kind in KINDS.items():
+        own = getattr(sys.modules.get(name), kind, None)
+        if own is not None and isinstance(array, own):
+            return importlib.import_module(f"libgemm._of_{name}")
     return None
-
-
-def raw_stream(torch: Any) -> Callable[[int], int]:
-    """From a device's number to the handle of torch's current stream: torch's own short way, which may be missing."""
-    short = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
-    return short or (lambda device: torch.cuda.current_stream(device).cuda_stream)
-
-
-def current_stream(array: Any) -> int:
-    """Handle of the stream the array's framework queues work on now; 0, the default stream, for other makers."""
-    framework = framework_of(array)
-    if framework == "torch":
-        if not array.is_cuda:
-            return 0  # refused later, with the argument's name
-        return raw_stream(sys.modules["torch"])(array.get_device())
-    if framework == "cupy":
-        return int(sys.modules["cupy"].cuda.get_current_stream(array.device.id).ptr)
-    return 0
 
 
 def stream_handle(stream: Any, array: Any) -> int:
     """`stream` as a CUstream: an integer, an object with .cuda_stream (torch), .ptr (CuPy) or __cuda_stream__; None
-    is the current stream of `array`'s framework."""
+    is the current stream of `array`'s framework, and of another maker's array 0, the default stream."""
     if stream is None:
-        return current_stream(array)
+        framework = framework_of(array)
+        return framework.current_stream(array) if framework else 0
     if isinstance(stream, int):
         return stream
     for attribute in ("cuda_stream", "ptr"):
@@ -52,13 +37,6 @@ def stream_handle(stream: Any, array: Any) -> int:
     if hasattr(stream, "__cuda_stream__"):
         return int(stream.__cuda_stream__()[1])
     raise invalid(f"stream is a {type(stream).__name__}: an integer handle or a torch or CuPy stream is needed")
-
-
-def torch_stream(torch: Any, handle: int, device: int) -> Any:
-    """torch's object for a stream. Its ExternalStream(0) would be a new stream, not the default one."""
-    if handle in (0, LEGACY):
-        return torch.cuda.default_stream(device)
-    return torch.cuda.ExternalStream(handle, device=device)
 
 
 class LaunchStream:
@@ -80,8 +58,10 @@ class LaunchStream:
 
     def wait_for_torch(self, torch: Any, device: int) -> None:
         """Wait, on the device, for what torch queued on its current stream."""
-        if self.must_wait(raw_stream(torch)(device)):
-            torch_stream(torch, self.handle, device).wait_stream(torch.cuda.current_stream(device))
+        from libgemm import _of_torch
+
+        if self.must_wait(_of_torch.raw_stream(torch)(device)):
+            _of_torch.stream_of(torch, self.handle, device).wait_stream(torch.cuda.current_stream(device))
 
     def wait_on_host(self, producer: int, name: str) -> None:
         """Wait for a stream that came as a bare handle: without a framework there are no events to do it with."""
@@ -94,75 +74,49 @@ class LaunchStream:
     @contextmanager
     def as_current(self, like: Any) -> Iterator[None]:
         """A context in which this is the current stream of `like`'s framework."""
-        if framework_of(like) == "torch":
-            torch = sys.modules["torch"]
-            with torch.cuda.stream(torch_stream(torch, self.handle, like.get_device())):
-                yield
-        else:
-            cuda = sys.modules["cupy"].cuda
-            with cuda.Device(like.device.id), self.of_cupy(cuda, like.device.id):
-                yield
-
-    def of_cupy(self, cuda: Any, device: int) -> Any:
-        """CuPy's object for this stream: its own where there is one, since its ExternalStream is deprecated."""
-        for own in (self.given, cuda.get_current_stream(device)):
-            if isinstance(own, (cuda.Stream, cuda.ExternalStream)) and own.ptr == self.handle:
-                return own
-        return cuda.ExternalStream(self.handle, device)
+        framework = framework_of(like)
+        if framework is None:
+            raise invalid(f"libgemm knows no streams of {type(like).__module__}")
+        with framework.as_current(self.given, self.handle, like):
+            yield
 
     def new(self, make: Callable[[], Any], like: Any) -> Any:
         """What `make` allocates, in memory of this stream."""
-        if framework_of(like) == "torch" and self.handle == current_stream(like):
+        framework = framework_of(like)
+        if framework and framework.allocates_on(self.handle, like):
             return make()
         with self.as_current(like):
             return make()
 
     def new_out(self, make: Callable[[], Any], like: Any) -> Any:
-        """The same for the caller, who may use it on torch's current stream too, and drop it there."""
-        made = self.new(make, like)
-        if framework_of(like) == "torch" and self.handle != current_stream(like):
-            made.record_stream(sys.modules["torch"].cuda.current_stream(like.get_device()))
+        """The same for the caller, who may use it on the framework's current stream too, and drop it there."""
+        made, framework = self.new(make, like), framework_of(like)
+        if framework:
+            framework.hand_over(made, self.handle, like)
         return made
 
 
 def maker(shape: tuple[int, ...], dtype: str, like: Any, name: str) -> Callable[[], Any]:
     """What allocates an array of `like`'s framework and device; Error for other makers, who must pass `name`."""
     framework = framework_of(like)
-    if framework == "torch":
-        torch = sys.modules["torch"]
-        types = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "u8": torch.uint8}
-        return lambda: torch.empty(shape, dtype=types[dtype], device=like.device)
-    if framework == "cupy" and dtype != "bf16":
-        cupy = sys.modules["cupy"]
-        return lambda: cupy.empty(shape, dtype={"f16": "float16", "f32": "float32", "u8": "uint8"}[dtype])
-    raise invalid(f"{name} is needed: libgemm cannot allocate a {dtype} {type(like).__module__} array")
+    made = framework.empty(shape, dtype, like) if framework else None
+    if made is None:
+        raise invalid(f"{name} is needed: libgemm cannot allocate a {dtype} {type(like).__module__} array")
+    return made  # type: ignore[no-any-return]
 
 
 def address_of(array: Any) -> int:
     """Device address of an array that a `maker` made."""
-    return int(array.data_ptr() if hasattr(array, "data_ptr") else array.data.ptr)
-
-
-def version_mover(torch: Any) -> Callable[[Iterable[Any]], None]:
-    """torch's way to be told that tensors were written in place. Before torch 2.1 there is none."""
-    try:
-        torch._C._increment_version(())
-    except (AttributeError, TypeError):  # the public function takes longer, and one tensor in older versions
-        public = getattr(torch.autograd.graph, "increment_version", lambda _: None)
-
-        def move_each(tensors: Iterable[Any]) -> None:
-            for tensor in tensors:
-                public(tensor)
-
-        return move_each
-    return torch._C._increment_version  # type: ignore[no-any-return]
+    framework = framework_of(array)
+    if framework is None:
+        raise invalid(f"libgemm made no array of {type(array).__module__}")
+    return framework.address_of(array)  # type: ignore[no-any-return]
 
 
 def written(arrays: list[Any]) -> None:
-    """Tell autograd that these arrays, as far as they are torch's, hold other numbers now."""
-    tensors = [array for array in arrays if framework_of(array) == "torch"]
-    if tensors:
-        version_mover(sys.modules["torch"])(tensors)
+    """Tell the frameworks that these arrays, as far as they made them, hold other numbers now."""
+    for framework in {framework for array in arrays if (framework := framework_of(array))}:
+        framework.written([array for array in arrays if framework_of(array) is framework])
 
 
 def dtype_name(dtype: Any) -> str:

@@ -14,8 +14,9 @@ from functools import cache, partial
 from typing import Any
 
 from libgemm._describe import Describe, describer
-from libgemm._framework import LaunchStream, raw_stream, version_mover
+from libgemm._framework import LaunchStream
 from libgemm._library import check, ffi, lib
+from libgemm._of_torch import raw_stream, version_mover
 
 ONE, ZERO = 1.0, 0.0  # alpha and beta as defaults: the very same objects each time, so that `is` finds them
 MOST = 4096  # keys of an operation; at one more all are dropped

@@ -3,7 +3,7 @@
 import libgemm
 import pytest
 from calls import at
-from libgemm._framework import version_mover
+from libgemm._of_torch import version_mover
 from libgemm._tensor import check_torch
 from stand_in import in_stand_in
 from test_runtime_again import launched, operands, refusal

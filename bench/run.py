@@ -129,7 +129,7 @@ def main() -> int:
     libgemm.preload(torch.cuda.current_device())
     measured = {}
     if "dense" in suites and not only:
-        measured["host"] = host.host_times()
+        measured["host"] = host.all_times()
         print(*host.lines(measured["host"]), sep="\n", flush=True)
     rows = measure(suites, options.dtype.split(","), only)
     for suite in SUITES:

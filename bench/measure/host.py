@@ -11,6 +11,7 @@ rotate; figures are medians. Proves no numerics.
 import argparse
 import ctypes
 import functools
+import itertools
 import json
 import shutil
 import subprocess
@@ -32,6 +33,8 @@ SHAPES = {  # name -> (m, n, k, b stored by columns), bf16
     "512 x 512 x 512 NN and 1 x 1280 x 8192 NT in turn": [(512, 512, 512, False), (1, 1280, 8192, True)],
 }
 MANY = 500  # problems, each m of its own: what a process that serves people asks for, from C alone
+FRESH_REPEATS = 21  # batches of calls of which each has an m that none had before: fewer, cuBLAS looks long for each
+GROUP_ROWS = (50,) * 8
 DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 
@@ -112,6 +115,57 @@ def python_run(call, sets: list):
     return run
 
 
+def paired(runs: dict, wait, repeats: int) -> dict:
+    """A row of the report: libgemm from Python beside torch."""
+    us = alternate(runs, wait, repeats)
+    return {"python_us": us["python"], "torch_us": us["torch"], "python_ratio": us["python"] / us["torch"]}
+
+
+def fresh_rows(repeats: int = FRESH_REPEATS) -> dict:
+    """Rows from Python alone: dense calls of sizes that none had before, and packed groups, known and of new sizes."""
+    import libgemm
+    import torch
+
+    wait, size, first = torch.cuda.synchronize, 512, sum(GROUP_ROWS)
+    most = max((repeats + 2) * CALLS, first)
+    a = torch.randn(most, size, device="cuda").to(torch.bfloat16)
+    d = torch.empty(most, size, device="cuda", dtype=torch.bfloat16)
+    b = torch.randn(len(GROUP_ROWS), size, size, device="cuda").to(torch.bfloat16)
+    offs = torch.tensor(list(itertools.accumulate(GROUP_ROWS)), device="cuda", dtype=torch.int32)
+    sizes = [(a[:m], d[:m]) for m in range(1, most + 1)]
+
+    def fresh(call):
+        """Batches of calls, each of the next size."""
+        left = iter(sizes)
+
+        def run() -> float:
+            batch = list(itertools.islice(left, CALLS))
+            start = time.perf_counter_ns()
+            for one in batch:
+                call(*one)
+            return (time.perf_counter_ns() - start) * 1e-3 / len(batch)
+
+        return run
+
+    dense = {
+        "python": lambda x, out: libgemm.gemm(x, b[0], out=out),
+        "torch": lambda x, out: torch.mm(x, b[0], out=out),
+    }
+    groups = {
+        "python": lambda x, out: libgemm.grouped_mm(x, b, offs, out=out),
+        "torch": lambda x, out: torch._grouped_mm(x, b, offs),
+    }
+    of_dense = f"m x {size} x {size} NN, a new m at each call"
+    of_groups = f"{len(GROUP_ROWS)} groups of {GROUP_ROWS[0]} x {size} x {size}, beside torch._grouped_mm"
+    return {
+        of_dense: paired({who: fresh(call) for who, call in dense.items()}, wait, repeats),
+        of_groups: paired({who: python_run(call, [sizes[first - 1]]) for who, call in groups.items()}, wait, repeats),
+        "the same, as many rows as no call had before": paired(
+            {who: fresh(call) for who, call in groups.items()}, wait, repeats
+        ),
+    }
+
+
 def make_struct(a, b, out, stream: int):
     """A filled argument struct, and what must outlive it."""
     import torch
@@ -165,8 +219,7 @@ def host_times(repeats: int = REPEATS) -> dict:
             "python": lambda a, b, out: libgemm.gemm(a, b, out=out),
             "torch": lambda a, b, out: torch.mm(a, b, out=out),
         }
-        us = alternate({who: python_run(call, sets) for who, call in calls.items()}, wait, repeats)
-        row = {"python_us": us["python"], "torch_us": us["torch"], "python_ratio": us["python"] / us["torch"]}
+        row = paired({who: python_run(call, sets) for who, call in calls.items()}, wait, repeats)
         if loops and not note:
             try:
                 row |= c_row(sets)
@@ -189,13 +242,19 @@ def host_times(repeats: int = REPEATS) -> dict:
     return {"rows": found, "pointer_query_us": query, "note": note}
 
 
+def all_times(repeats: int = REPEATS) -> dict:
+    """The whole report: with `fresh_rows`."""
+    report = host_times(repeats)
+    return {**report, "rows": report["rows"] | fresh_rows(min(repeats, FRESH_REPEATS))}
+
+
 def lines(report: dict) -> list[str]:
     """The report as a table."""
-    table = [f"{'microseconds of host time':52}{'C':>7}{'bare':>7}{'ratio':>7}{'Python':>8}{'torch':>7}{'ratio':>7}"]
+    table = [f"{'microseconds of host time':54}{'C':>7}{'bare':>7}{'ratio':>7}{'Python':>8}{'torch':>7}{'ratio':>7}"]
     for name, row in report["rows"].items():
         keys = {"c_us": 7, "bare_us": 7, "c_ratio": 7, "python_us": 8, "torch_us": 7, "python_ratio": 7}
         figures = [f"{row[key]:{width}.2f}" if key in row else f"{'-':>{width}}" for key, width in keys.items()]
-        table.append(f"{name:52}{''.join(figures)}")
+        table.append(f"{name:54}{''.join(figures)}")
     if report["pointer_query_us"] is not None:
         table.append(f"one cuPointerGetAttribute: {report['pointer_query_us']:.3f}")
     return table + [report["note"]] * bool(report["note"])
@@ -205,7 +264,7 @@ def main() -> int:
     sys.modules["triton"] = None  # kernels must come from the library
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    report = host_times(parser.parse_args().repeats)
+    report = all_times(parser.parse_args().repeats)
     print(*lines(report), sep="\n")
     print(json.dumps(report))
     return 0

@@ -120,6 +120,30 @@ def test_the_whole_measure():
 
 
 @in_stand_in()
+def test_calls_of_new_sizes_never_repeat_one():
+    seen = rehearsal_torch()
+    at = Tensor.__getitem__
+    Tensor.__getitem__ = lambda self, place: (
+        Tensor(self.pointer, (place.stop, *self.shape[1:]), self.dtype.name, self.strides)
+        if isinstance(place, slice)
+        else at(self, place)
+    )
+    torch.tensor = lambda ends, device, dtype: torch.empty(len(ends), dtype=dtype, device=device)
+    torch._grouped_mm = lambda a, b, offs: seen.append((len(a), *b.shape))
+    host.CALLS = 12
+    with current(0):
+        found = host.fresh_rows(repeats=3)
+    assert all(set(row) == {"python_us", "torch_us", "python_ratio"} for row in found.values()) and len(found) == 3
+    asked = [one for one in seen if one != "wait"]
+    every = range(1, 12 * 5 + 1)
+    assert asked[:60] == [(m, 512, 512) for m in every] and asked[-60:] == [(m, 8, 512, 512) for m in every]
+    assert set(asked[60:-60]) == {(400, 8, 512, 512)}
+    own = [values(launch)["M"] for launch in launches()]
+    assert own[:60] == own[-60:] == [*every]
+    assert all(len(line) <= 120 for line in host.lines({"rows": found, "pointer_query_us": None, "note": ""}))
+
+
+@in_stand_in()
 def test_without_a_compiler_the_report_says_so():
     rehearsal_torch()
     host.CALLS = 8

@@ -3,7 +3,7 @@
 By default all <arch>.jsonl of build/tune/measured, which go once they are taken in; files named stay where they are.
 A card's clock differs from day to day, so times are compared only within a run: a shape's new times are multiplied by
 what makes the tiles that both runs measured as fast as they were (the median of their ratios; on a shape without such
-tiles, the median over all shapes). Of a tile in both, the new time counts.
+tiles, the median over all shapes; where all shapes are new, 1). Of a tile in both, the new time counts.
 """
 
 import argparse
@@ -43,9 +43,9 @@ def merged(kept: tuple[dict, list[dict]], added: tuple[dict, list[dict]]) -> tup
         for row in new_rows
         if (shape := shape_of(row)) in found and (scale := scale_of(found[shape]["us"], row["us"])) is not None
     }
-    if not scales:
+    if not scales and any(shape_of(row) in found for row in new_rows):
         raise MergeError(f"none of {len(new_rows)} shapes has a tile that was measured before: no scale to compare by")
-    usual = statistics.median(scales.values())
+    usual = statistics.median(scales.values()) if scales else 1.0  # of shapes all new: a fit takes off what they share
     for row in new_rows:
         shape = shape_of(row)
         old = found.get(shape, {"us": {}})

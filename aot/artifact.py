@@ -25,6 +25,7 @@ class Box:
     cols: int
     swizzle: int  # CUtensorMapSwizzle
     element: int  # CUtensorMapDataType
+    rank: int  # 3: the last dimension, of which a copy has one, is the group
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ class CompileError(RuntimeError):
 
 
 def kernel_function(variant: Variant):
-    module, function = variant.kernel.rsplit(".", 1)
-    return getattr(importlib.import_module(f"kernels.device.{module}"), function)
+    module = importlib.import_module(f"kernels.device.{variant.family.module}")
+    return getattr(module, variant.family.function)
 
 
 def takes_descriptors(variant: Variant) -> bool:
@@ -66,5 +66,6 @@ def make_boxes(variant: Variant, metadata: dict) -> tuple[Box, ...]:
     for name, meta in zip(names, metadata.get("tensordesc_meta") or (), strict=True):
         if meta["fp4_padded"] or meta["is_im2col"]:
             raise CompileError(f"{variant.name}: descriptor {name} is of a kind the launcher cannot encode: {meta}")
-        boxes.append(Box(name, *meta["block_size"], meta["swizzle"], element_of(variant, name, meta["elem_type"])))
+        element = element_of(variant, name, meta["elem_type"])
+        boxes.append(Box(name, *meta["block_size"], meta["swizzle"], element, variant.box_rank(name)))
     return tuple(boxes)

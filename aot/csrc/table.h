@@ -21,6 +21,7 @@ typedef libgemm_status (*launcher)(const struct row *row, const struct device *d
 struct box {
   uint16_t rows, cols;
   uint8_t swizzle, element; /* CUtensorMapSwizzle, CUtensorMapDataType */
+  uint16_t rank;            /* 3: the last dimension, of which a copy has one, is the group */
 };
 /* In the order of TENSORS in kernels/table/arguments.py: of C and D four boxes, the later ones narrower. */
 enum { TENSOR_A, TENSOR_B, TENSOR_C, TENSOR_D = TENSOR_C + 4, TENSOR_COUNT = TENSOR_D + 4 };

@@ -15,25 +15,23 @@ FAR = 1.6  # one whose estimate is this many times the best one's is not measure
 
 # family -> tiles (rows, columns, steps in K) that an earlier grid of all powers of two left
 GRID = {
-    "coop": ((128, 256, 64), (256, 128, 64)),
-    "pingpong": (
-        (128, 128, 64), (128, 64, 64), (64, 256, 64), (64, 128, 64), (64, 64, 128), (64, 32, 128), (64, 16, 128),
-    ),
-    "swap": ((8, 64, 128), (8, 128, 128), (16, 64, 128), (32, 64, 128), (32, 128, 128)),
+    "pingpong": ((128, 64, 64), (64, 64, 128), (64, 32, 128), (64, 16, 128)),
+    "pingpong_swap": ((8, 64, 128), (8, 128, 128), (16, 64, 128), (32, 64, 128), (32, 128, 128)),
     "cluster": ((128, 128, 64), (128, 64, 128), (64, 128, 64), (64, 64, 128), (64, 32, 128)),
-    "swap_cluster": ((8, 64, 128), (16, 64, 128), (32, 64, 128)),
+    "cluster_swap": ((8, 64, 128), (16, 64, 128), (32, 64, 128)),
     "masked": ((64, 128, 64),),
-    "swap_split": ((8, 64, 128),),
+    "split": ((128, 192, 64), (128, 128, 64), (64, 128, 64), (64, 64, 128)),
+    "split_swap": ((8, 64, 128),),
 }  # fmt: skip
 
-# Of tiles of any width: family -> left rows -> widths. With operands swapped left is B.
+# Of tiles of any width: how their warpgroups share them -> left rows -> widths. With operands swapped left is B.
 WIDTHS = {
-    "flex_coop": {
+    "coop": {
         128: (64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256),
         192: (64, 80, 96, 112, 128, 144, 160, 176, 192),
         256: (64, 80, 96, 112, 128, 144, 160, 176, 192),
     },
-    "flex_pingpong": {
+    "pingpong": {
         64: (80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256),
         128: (72, 80, 88, 96, 112, 128, 144, 160, 168, 176, 192),
     },
@@ -41,12 +39,12 @@ WIDTHS = {
 # Of those, in clusters whose blocks share the right operand, each loading a part: blocks -> the same.
 SHARED = {
     2: {
-        "flex_coop": {128: (128, 144, 160, 192, 224, 256), 192: (96, 128, 160, 192), 256: (96, 128, 160, 192)},
-        "flex_pingpong": {64: (96, 128, 192, 256), 128: (96, 128, 160, 192)},
+        "coop": {128: (128, 144, 160, 192, 224, 256), 192: (96, 128, 160, 192), 256: (96, 128, 160, 192)},
+        "pingpong": {64: (96, 128, 192, 256), 128: (96, 128, 160, 192)},
     },
     4: {
-        "flex_coop": {128: (128, 160, 192, 224, 256), 192: (96, 128, 160, 192), 256: (96, 128, 160)},
-        "flex_pingpong": {64: (64, 96, 128, 192, 256), 128: (64, 96, 128, 160, 192)},
+        "coop": {128: (128, 160, 192, 224, 256), 192: (96, 128, 160, 192), 256: (96, 128, 160)},
+        "pingpong": {64: (64, 96, 128, 192, 256), 128: (64, 96, 128, 160, 192)},
     },
 }
 FILLED = 0.8  # of the 64 columns that an operand contiguous along its rows comes in: less is not worth a tile
@@ -61,7 +59,8 @@ GROUPED_GRID = {
 
 
 def flex_tiles(layout: str):
-    """(family, rows, columns, steps in K, blocks in a cluster) of all tiles of any width for a layout."""
+    """(family, rows, columns, steps in K, blocks in a cluster) of all tiles of any width for a layout. Of 64 columns
+    and multiples of that, families that have one box for all parts of a tile are a little faster."""
     sizes = [(cluster, family, left, right) for cluster, widths in ({1: WIDTHS} | SHARED).items()
              for family, lefts in widths.items() for left, rights in lefts.items() for right in rights]  # fmt: skip
     for cluster, family, left, right in sizes:
@@ -69,7 +68,8 @@ def flex_tiles(layout: str):
             whole = math.ceil(right / 64)
             if turned and (right < FILLED * whole * 64 or whole % cluster):
                 continue
-            yield (f"{family}_swap", right, left, 64, cluster) if swap else (family, left, right, 64, cluster)
+            name = family if right % 64 == 0 else f"flex_{family}"
+            yield (f"{name}_swap", right, left, 64, cluster) if swap else (name, left, right, 64, cluster)
 
 
 def candidates(target: int = 90, a: str = "bf16") -> list[Variant]:

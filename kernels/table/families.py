@@ -8,29 +8,36 @@ class Family:
     op: str  # what it computes
     name: str  # of the way it does, as its kernel's name goes on after the operation's; "" for the reference set
     module: str  # of kernels/device
+    entry: str = ""  # the function there that is this kernel and others; "": it has one of its own, of its name
     guards: tuple[str, ...] = ()  # what every row of it needs
     split: str = ""  # how blocks that split K of a tile reduce: "cluster", through DSMEM, or "workspace"; "": no split
     swap_ab: bool = False  # computes D^T = B^T A^T, so that few rows of A fill the narrow side of the instruction
     balanced: bool = False  # a tile works on no more rows than its group needs, in steps of ROW_STEP
     cooperative: bool = False  # warpgroups share a tile; else each has its own
-    any_width: bool = False  # one side of a tile is any multiple of 8, the other 64 rows for each warpgroup or 128
+    by_units: bool = False  # its kernel knows of A and B units of 8 rows, or 64: the host encodes boxes of the tile's
+    any_width: bool = False  # a tile's right side is any multiple of 8, else of 128 bytes of D or narrower than that
     persistent: bool = False  # as many blocks as fit on the device, each taking many tiles
     store: str = "registers"  # how a tile leaves: "tma", through shared memory, "reduce", from the sum, or "registers"
     light_epilogue: bool = False  # activations cost little, so that no row does without
 
     @property
     def kernel(self) -> str:
-        """ "room.module.function" below kernels/device."""
-        return f"{self.module}.{self.function}"
+        """Its key: "room.module" below kernels/device, and its operation and name."""
+        return f"{self.module}.{self.own_name}"
+
+    @property
+    def own_name(self) -> str:
+        return f"{self.op}_{self.name}" if self.name else self.op
 
     @property
     def function(self) -> str:
-        return f"{self.op}_{self.name}" if self.name else self.op
+        """Of its module."""
+        return self.entry or self.own_name
 
     @property
     def full_name(self) -> str:
         """As fits call it: dense ones by their own name alone."""
-        return self.name if self.op == "gemm" and self.name else self.function
+        return self.name if self.op == "gemm" and self.name else self.own_name
 
     @property
     def grouped(self) -> bool:
@@ -42,30 +49,37 @@ ROW_STEP = 16  # of a balanced family's tiles
 
 REFERENCE = {op: Family(op, "", f"portable.{op}") for op in ("gemm", "grouped_gemm", "grouped_mm", "align")}
 
-SPECIALIZED = Family("gemm", "specialized", "sm100.gemm", ("descriptor",), persistent=True, store="tma")
-PIPELINED = Family("gemm", "pipelined", "sm100.gemm", ("descriptor",), store="tma")
+SPECIALIZED = Family("gemm", "specialized", "sm100.gemm", guards=("descriptor",), persistent=True, store="tma")
+PIPELINED = Family("gemm", "pipelined", "sm100.gemm", guards=("descriptor",), store="tma")
 
-TMA = {"guards": ("descriptor",), "persistent": True, "store": "tma"}
-CLUSTER = {"guards": ("cluster", "descriptor_ab"), "split": "cluster", "store": "reduce", "light_epilogue": True}
+TMA = {"guards": ("descriptor",), "persistent": True, "store": "tma", "by_units": True}
+DENSE = TMA | {"module": "sm90.gemm", "entry": "gemm_tma"}
+SPLIT = DENSE | {"entry": "gemm_split", "guards": ("descriptor", "workspace"), "split": "workspace"}
+FLEX = DENSE | {"entry": "gemm_tma_parts", "any_width": True}
+CLUSTER = {
+    "guards": ("cluster", "descriptor_ab"), "split": "cluster", "store": "reduce", "light_epilogue": True,
+    "by_units": True,
+}  # fmt: skip
 SM90 = [
-    Family("gemm", "coop", "sm90.gemm", cooperative=True, **TMA),
-    Family("gemm", "pingpong", "sm90.gemm", **TMA),
-    Family("gemm", "swap", "sm90.gemm", swap_ab=True, **TMA),
-    Family(
-        "gemm", "swap_split", "sm90.gemm", ("descriptor", "workspace"), split="workspace", swap_ab=True,
-        persistent=True, store="tma", light_epilogue=True,
-    ),
-    Family("gemm", "masked", "sm90.gemm", ("descriptor_ab",), persistent=True),
-    Family("gemm", "flex_coop", "sm90.gemm_flex", any_width=True, cooperative=True, **TMA),
-    Family("gemm", "flex_coop_swap", "sm90.gemm_flex", any_width=True, cooperative=True, swap_ab=True, **TMA),
-    Family("gemm", "flex_pingpong", "sm90.gemm_flex", any_width=True, **TMA),
-    Family("gemm", "flex_pingpong_swap", "sm90.gemm_flex", any_width=True, swap_ab=True, **TMA),
+    Family("gemm", "coop", cooperative=True, **DENSE),
+    Family("gemm", "coop_swap", cooperative=True, swap_ab=True, **DENSE),
+    Family("gemm", "pingpong", **DENSE),
+    Family("gemm", "pingpong_swap", swap_ab=True, **DENSE),
+    Family("gemm", "flex_coop", cooperative=True, **FLEX),
+    Family("gemm", "flex_coop_swap", cooperative=True, swap_ab=True, **FLEX),
+    Family("gemm", "flex_pingpong", **FLEX),
+    Family("gemm", "flex_pingpong_swap", swap_ab=True, **FLEX),
+    Family("gemm", "split", **SPLIT),
+    Family("gemm", "split_swap", swap_ab=True, light_epilogue=True, **SPLIT),
+    Family("gemm", "masked", "sm90.gemm", guards=("descriptor_ab",), persistent=True, by_units=True),
     Family("gemm", "cluster", "sm90.gemm_cluster", **CLUSTER),
-    Family("gemm", "swap_cluster", "sm90.gemm_cluster", swap_ab=True, **CLUSTER),
+    Family("gemm", "cluster_swap", "sm90.gemm_cluster", "gemm_cluster", swap_ab=True, **CLUSTER),
     Family("grouped_mm", "swap", "sm90.grouped_mm_swap", swap_ab=True, balanced=True, **TMA),
     Family("grouped_mm", "pingpong", "sm90.grouped_mm_pingpong", **TMA),
     Family("grouped_mm", "cluster", "sm90.grouped_mm_cluster", **CLUSTER | {"guards": ("cluster", "descriptor")}),
-    Family("grouped_gemm", "pingpong", "sm90.grouped_gemm", ("align16", "scratch"), persistent=True, store="tma"),
+    Family(
+        "grouped_gemm", "pingpong", "sm90.grouped_gemm", guards=("align16", "scratch"), persistent=True, store="tma"
+    ),
 ]  # fmt: skip
 
 FAMILIES = {family.kernel: family for family in (*REFERENCE.values(), SPECIALIZED, PIPELINED, *SM90)}

@@ -13,57 +13,39 @@ MASKED = ("masked", 64, 128, 64)  # for a C or D that TMA cannot address
 FIRST = 14  # so many also come with float32 inputs or output
 FLOAT = (
     ("coop", 128, 256, 64),
-    ("flex_coop_swap", 192, 192, 64),
+    ("coop_swap", 192, 192, 64),
 )  # and with float32 inputs, whose steps are half as deep, these
 ACTIVATED = 6  # and so many with an activation, whose code makes a large tile's epilogue several times longer
 SPARE = 1024  # bytes of shared memory for barriers, and what the compiler aligns
 RATE = 40  # relative throughput where no fit says it: of float32 rows, which run as tf32
 
 
-def out_bytes(problem: Problem, family: Family, m: int, n: int, parts: int) -> int:
-    """Shared memory in which tiles leave: a buffer for each that stores by TMA, or the sum that blocks reduce."""
-    if family.store == "registers":
-        return 0
-    if family.store == "reduce":
-        return m * n * 4
-    return (1 if family.cooperative else 2) * m * n // parts * DTYPES[problem.d].bytes
-
-
-def subtiles(problem: Problem, family: Family, n: int) -> int:
-    """In how many parts the epilogue stores a tile, so that a wide one's buffer leaves room for the pipeline."""
-    parts = 2 if family.cooperative else 1
-    narrow = family.swap_ab or family.store != "tma" or n < 64
-    return parts if narrow or problem.d != "f32" else 2 * parts
-
-
-def hopper_config(problem: Problem, family: Family, m: int, n: int, k: int) -> Config | None:
-    """The deepest pipeline that fits beside the output buffers in 227 KiB; None when three stages do not."""
-    parts = subtiles(problem, family, n)
-    room = TARGETS[90].shared_bytes - SPARE - out_bytes(problem, family, m, n, parts)
+def cluster_config(problem: Problem, family: Family, m: int, n: int, k: int) -> Config | None:
+    """Of a tile that a cluster reduces: the deepest pipeline that fits beside its sum in 227 KiB; None when three
+    stages do not."""
+    room = TARGETS[90].shared_bytes - SPARE - m * n * 4
     stages = min(8, room // ((m + n) * k * DTYPES[problem.a].bytes))
     if stages < 3:
         return None
-    tall = family.split == "cluster" and not family.swap_ab and m == 128  # its block's warps all multiply
-    warps = 8 if family.cooperative or tall else 4
-    return Config(m, n, k, warps, stages, parts=parts, persistent=family.persistent)
+    tall = not family.swap_ab and m == 128  # its block's warps all multiply
+    return Config(m, n, k, 8 if tall else 4, stages)
 
 
-def flex_config(problem: Problem, family: Family, m: int, n: int, k: int, cluster: int = 1) -> Config | None:
-    """The same of a tile of any width: operands that are contiguous along their rows come 64 of them at a time."""
+def persistent_config(problem: Problem, family: Family, m: int, n: int, k: int, cluster: int = 1) -> Config | None:
+    """The same of a tile of any width beside the buffers by which it leaves: operands that are contiguous along their
+    rows come 64 of them at a time."""
     left, right = (n, m) if family.swap_ab else (m, n)
     line = k * DTYPES[problem.a].bytes
     turned = (problem.layout[0] == "t", problem.layout[1] == "n")  # A, B
-    whole = [math.ceil(rows / 64) * 64 if t else rows for rows, t in zip((m, n), turned, strict=True)]
+    whole = [math.ceil(rows / 64) * 64 if t and rows > 64 else rows for rows, t in zip((m, n), turned, strict=True)]
     owners = 1 if family.cooperative else 2
     buffers = 2 if left <= 128 and owners == 1 else 1
-    room = TARGETS[90].shared_bytes - SPARE - owners * left * 128 * buffers
-    stages = min(8, room // (sum(whole) * line))
-    group = max(1, round(math.sqrt(132 * right / left)))
-    return (
-        Config(m, n, k, 4, stages, group_m=group, persistent=True, buffers=buffers, cluster=cluster)
-        if stages >= 3
-        else None
-    )
+    leaves = owners * left * 128 * buffers if family.store == "tma" else 0
+    stages = min(8, (TARGETS[90].shared_bytes - SPARE - leaves) // (sum(whole) * line))
+    if stages < 3:
+        return None
+    group = max(1, round(math.sqrt(132 * right / left))) if line == 128 and leaves else 8
+    return Config(m, n, k, 4, stages, group_m=group, persistent=True, buffers=buffers, cluster=cluster)
 
 
 def hopper_variant(
@@ -73,16 +55,16 @@ def hopper_variant(
     elements of 16 bits, so that a tile of float32 inputs moves as many bytes."""
     record = DENSE_SM90[family]
     k = k * 2 // DTYPES[problem.a].bytes
-    if record.any_width:
-        config = flex_config(problem, record, m, n, k, cluster)
+    if record.swap_ab and problem.layout[0] == "t" and m < 64:
+        return None  # a narrow tile of a transposed A is no operand of the tensor cores
+    if record.persistent:
+        config = persistent_config(problem, record, m, n, k, cluster)
     else:
-        config = hopper_config(problem, record, m, n, k)
-        if record.swap_ab and problem.layout[0] == "t":
-            return None  # a narrow tile of a transposed A is no operand of the tensor cores
+        config = cluster_config(problem, record, m, n, k)
     if config is None:
         return None
     linear = () if record.light_epilogue or activated else ("linear",)
-    return Variant(problem, config, record.kernel, 90, (*record.guards, *linear), rate=RATE)
+    return Variant(problem, config, record.kernel, 90, tuple(sorted((*record.guards, *linear))), rate=RATE)
 
 
 def hopper_rows(problem: Problem):

@@ -25,15 +25,11 @@ def grouped_config(problem: Problem, family: Family, m: int, n: int) -> Config:
     return Config(m, n, k, 4, stages, parts=parts, persistent=True, a_boxes=boxes)
 
 
-def grouped_variant(
-    problem: Problem, family: str, cut: str, m: int, n: int, activated: bool = False, any_k: bool = False
-) -> Variant:
-    """One row of a family of PACKED_SM90. `cut` is its guard: "rows" or "equal". Where rows are cut and B is row-major,
-    `any_k` is the one whose last step in K may reach into the next group's B, which costs it 5 %."""
+def grouped_variant(problem: Problem, family: str, cut: str, m: int, n: int, activated: bool = False) -> Variant:
+    """One row of a family of PACKED_SM90. `cut` is its guard: "rows" or "equal"."""
     record = PACKED_SM90[family]
     linear = () if record.light_epilogue or activated else ("linear",)
-    whole = ("whole_k",) if cut == "rows" and problem.layout[1] == "n" and not any_k else ()
-    guard = tuple(sorted((*record.guards, cut, *linear, *whole)))
+    guard = tuple(sorted((*record.guards, cut, *linear)))
     return Variant(problem, grouped_config(problem, record, m, n), record.kernel, 90, guard, RATE)
 
 
@@ -59,11 +55,10 @@ def grouped_rows(problem: Problem):
     tiles, wide = tiles_of(problem), problem.d == "f32"
     most = 2 * FEW if problem.layout == "tn" else FEW  # of each cut, into float32
     for i, (kernel, cut, m, n) in enumerate(tiles):
-        for any_k in (False, True) if cut == "rows" and problem.layout[1] == "n" else (False,):
-            if not wide or [before for _, before, *_ in tiles[:i]].count(cut) < most:
-                yield grouped_variant(problem, kernel, cut, m, n, any_k=any_k)
-            if not wide and (kernel, m, n) in ACTIVATED:
-                yield grouped_variant(problem, kernel, cut, m, n, activated=True, any_k=any_k)
+        if not wide or [before for _, before, *_ in tiles[:i]].count(cut) < most:
+            yield grouped_variant(problem, kernel, cut, m, n)
+        if not wide and (kernel, m, n) in ACTIVATED:
+            yield grouped_variant(problem, kernel, cut, m, n, activated=True)
 
 
 # Of large groups of arrays of pointers: tile -> its rate, as measured.

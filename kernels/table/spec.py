@@ -36,7 +36,6 @@ GUARDS = {
     "equal": "ends cut K of an A stored [K][M] and a B stored [K][N], or none; groups stand whole stored rows apart",
     "rows": "ends cut the rows of an A stored [M][K]; B's groups stand whole stored rows apart",
     "scratch": "a workspace in which each block has a share, for the descriptors that it makes by itself",
-    "whole_k": "K in steps of 128 bytes, so that the last one does not reach into the next group's B; or one group",
     "workspace": "fewer tiles than half the multiprocessors, and a workspace for the parts of each",
 }
 CUTS = ("equal", "rows")  # of them, those that say where groups begin and end
@@ -204,18 +203,27 @@ class Variant:
 
     def check_tile(self) -> None:
         c = self.config
-        if self.family.any_width:
+        if self.family.by_units and self.family.persistent and not self.family.grouped:
             lefts = (128, 192, 256) if self.family.cooperative else (64, 128)
             require(self.left in lefts, "block_n" if self.family.swap_ab else "block_m", self.left, lefts)
             # What blocks of a cluster share comes in whole units of 8 rows, or of 64 where it is turned.
             unit = 64 if self.turned("a_desc" if self.family.swap_ab else "b_desc") else 8
             shares = math.ceil(self.right / unit)
             require(shares % c.cluster == 0, "cluster", c.cluster, f"a divisor of {shares}, the units of {self.right}")
-            return
-        for field in ("block_m", "block_n", "block_k"):
-            size = getattr(c, field)
-            require(size & (size - 1) == 0, field, size, "a power of two of at least 8")
-        require(c.cluster == 1, "cluster", c.cluster, "1, but in a family of tiles of any width")
+        else:
+            for field in ("block_m", "block_n", "block_k"):
+                size = getattr(c, field)
+                require(size & (size - 1) == 0, field, size, "a power of two of at least 8")
+            require(c.cluster == 1, "cluster", c.cluster, "1, but in a persistent family of dense products")
+        if (
+            self.family.by_units
+            and not self.family.any_width
+            and self.family.store == "tma"
+            and not self.family.grouped
+        ):
+            whole = self.right % (128 // DTYPES[self.problem.d].bytes) == 0 or self.right in (8, 16, 32)
+            field = "block_m" if self.family.swap_ab else "block_n"
+            require(whole, field, self.right, "8, 16, 32 or a multiple of 128 bytes of D")
 
     def constexprs(self) -> dict[str, int | str]:
         """Values of the compile-time arguments, by name; a kernel takes those it declares. Integers, which go through
@@ -233,11 +241,13 @@ class Variant:
             "PARTS": self.config.parts,
             "BUFFERS": self.config.buffers,
             "CLUSTER": self.config.cluster,
+            "SWAP": int(self.family.swap_ab),
+            "PINGPONG": int(not self.family.cooperative),
+            "RUN": self.config.block_m // self.config.a_boxes if self.config.a_boxes > 1 else 0,
             "SYMBOL": self.symbol,  # assembly names the entry point's parameters after it
             "ALIGN": 16 // a_bytes if "align16" in self.guard else 1,
             "ACTIVATE": int("linear" not in self.guard),
             "EQUAL": int("equal" in self.guard),
-            "WHOLE_K": int("whole_k" in self.guard or self.problem.layout[1] == "t"),
             "OVERLAP": int(self.target >= 90),  # programmatic dependent launch
         }
 
@@ -250,7 +260,7 @@ class Variant:
     def box(self, name: str) -> tuple[str, int, int]:
         """(element type, rows, columns) of what one copy through the descriptor `name` moves, as stored."""
         c = self.config
-        if self.family.any_width:
+        if self.family.by_units and (name in ("a_desc", "b_desc") or not self.family.grouped):
             return self.unit(name)
         rows, cols = c.block_m, c.block_n // c.parts
         if self.family.swap_ab:
@@ -284,26 +294,39 @@ class Variant:
         return self.problem.layout[0] == "t" if name == "a_desc" else self.problem.layout[1] == "n"
 
     def unit(self, name: str) -> tuple[str, int, int]:
-        """`box` in a family of tiles of any width: what a buffer is counted in, and what a part of D leaves by."""
+        """`box` where the kernel knows units: what a buffer is counted in, and what a part of D leaves by."""
         if name in ("a_desc", "b_desc"):
-            line = 128 // DTYPES[self.problem.a].bytes
-            return (self.problem.a, 64, 64) if self.turned(name) else (self.problem.a, 8, line)
+            line, rows = (
+                128 // DTYPES[self.problem.a].bytes,
+                self.config.block_m if name == "a_desc" else self.config.block_n,
+            )
+            return (
+                (self.problem.a, self.config.block_k, min(64, rows)) if self.turned(name) else (self.problem.a, 8, line)
+            )
         part = 128 // DTYPES[self.problem.d].bytes // int(name[7:] or 1)
+        if not self.family.any_width:
+            part = min(part, self.right)
         rows = self.left // self.consumers if self.family.cooperative else self.left
         return (self.problem.d, part, rows) if self.family.swap_ab else (self.problem.d, rows, part)
 
     def box_rows(self, name: str) -> int | None:
         """Rows that the host encodes where they are not those of `box`; 0 where nothing comes that way."""
-        if not self.family.any_width:
+        if not self.family.by_units:
             return None
         if name in ("a_desc", "b_desc"):
-            rows, is_right = self.config.block_m, self.family.swap_ab
+            rows, is_right = self.config.block_m // self.config.a_boxes, self.family.swap_ab
             if name == "b_desc":
                 rows, is_right = self.config.block_n, not self.family.swap_ab
             return None if self.turned(name) else rows // (self.config.cluster if is_right else 1)
+        if not self.family.any_width:
+            return None
         most, share = 128 // DTYPES[self.problem.d].bytes, int(name[7:] or 1)
         here = self.right // most if share == 1 else self.right % most & most // share
         return None if here else 0
+
+    def box_rank(self, name: str) -> int:
+        """Dimensions of what the host encodes: of packed groups A and B have a third, the group."""
+        return 3 if self.problem.op == "grouped_mm" and name in ("a_desc", "b_desc") else 2
 
     def divisible(self, name: str) -> bool:
         """Whether the guard promises that this pointer is a multiple of 16 bytes."""

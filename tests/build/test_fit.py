@@ -20,7 +20,7 @@ from build.tune import fit
 
 TABLE = candidates()
 BY_NAME = {v.fit_name: v for v in TABLE}
-FAST, SLOW, THIN = "128x256x64_coop", "64x128x64_pingpong", "16x64x128_swap"
+FAST, SLOW, THIN = "128x256x64_coop", "64x128x64_pingpong", "16x64x128_pingpong_swap"
 ALWAYS = [name for name, v in BY_NAME.items() if v.family.full_name in fit.ALWAYS]
 KNOWN = (4096, 4096, 4096, "nt")  # marked as a shape that people run
 
@@ -159,7 +159,7 @@ def test_what_ships_for_hopper_was_a_candidate():
 
 
 def test_tiles_in_clusters_count_only_where_the_library_weighs_them():
-    name = "128x128x64_flex_coop_c2"
+    name = "128x128x64_coop_c2"
     rows = [
         {"m": 512, "n": 512, "k": k, "layout": "nt", "us": {FAST: 20.0, name: 10.0}, "known": False}
         for k in (512, 520, 528)
@@ -171,7 +171,7 @@ def test_tiles_in_clusters_count_only_where_the_library_weighs_them():
 
 def test_a_tile_that_few_shapes_know_keeps_near_its_like():
     """A cluster's tile with five samples, of noise, beside another with two hundred."""
-    like, few = "128x128x64_flex_coop_c2", "128x160x64_flex_coop_c2"
+    like, few = "128x128x64_coop_c2", "128x160x64_flex_coop_c2"
     draw = random.Random(5)
     rows = []
     for i in range(240):

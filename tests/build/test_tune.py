@@ -132,6 +132,6 @@ def test_candidates_that_cannot_win_are_not_run():
     few, many = worker.near(1, 4096, 4096, "nt"), worker.near(8192, 8192, 8192, "tn")
     assert {worker.rows[name].problem.layout for name in few} == {"nt"}
     tiles = [{worker.rows[name].fit_name for name in names} for names in (few, many)]
-    assert "8x64x128_swap" in tiles[0] - tiles[1] and "128x256x64_coop" in tiles[1] - tiles[0]
-    assert "192x192x64_flex_coop" in tiles[1]
+    assert "8x64x128_pingpong_swap" in tiles[0] - tiles[1] and "128x256x64_coop" in tiles[1] - tiles[0]
+    assert "192x192x64_coop" in tiles[1]
     assert "64x16x128_pingpong" not in tiles[1]

@@ -6,7 +6,7 @@ from stand_in import python
 FIRST_EPOCH = """
 from calls import at, last_launch, ok, values
 from test_capi_fast import call_of, fast_rows
-v = next(v for v in fast_rows() if "_swap_split" in v.name and v.block_m == 8 and v.trans_b)
+v = next(v for v in fast_rows() if "_split_swap" in v.name and v.block_m == 8 and v.trans_b)
 call = call_of(v, m=8, n=256, k=8192, lda=8192, ldb=8192, ldc=256, ldd=256)
 ok(call.set(workspace=at(6), workspace_bytes=call.workspace()).run())
 print(values(last_launch())["epoch"])

@@ -138,7 +138,7 @@ def test_groups_must_stand_whole_rows_apart(ragged, layout):
 
 @in_stand_in()
 def test_a_row_major_b_of_several_groups_may_have_any_k():
-    """Its last step in K reaches into the next group's B: the kernel sets that to zero."""
+    """What its last step in K would read of the next group's B, TMA sets to zero: maps have a plane for each group."""
     for layout, k in itertools.product(("nn", "nt"), (8, 63, 72, 96)):
         for groups in (1, GROUPS):
             assert kind(call(ROWS, layout, k=k, groups=groups)) == "rows"
@@ -198,7 +198,7 @@ def most_tiles(v, ragged: int, m: int, n: int) -> int:
 
 
 @in_stand_in()
-def test_every_row_launches_as_many_blocks_as_fit_and_describes_whole_matrices():
+def test_every_row_launches_as_many_blocks_as_fit_and_describes_matrices_group_by_group():
     boxes = {record["name"]: record["boxes"] for record in manifest()["variants"]}
     seen = fast_rows()
     assert len(seen) > 40 and len(fast_rows("rows")) + len(fast_rows("equal")) == len(seen)
@@ -220,14 +220,18 @@ def test_every_row_launches_as_many_blocks_as_fit_and_describes_whole_matrices()
                 shapes = {"a": (m, K)[:: -1 if v.trans_a else 1], "b": (K, n)[:: -1 if v.trans_b else 1]}
                 for i, (x, box) in enumerate(zip("abcd", boxes[v.name], strict=True)):
                     rows, cols = shapes.get(x, (m, n))
-                    whole = rows + (GROUPS - 1) * steps["d" if x == "c" else x]
                     ld = (4096 if x == "a" else LD) * (element if x in "ab" else d_bytes)
+                    sizes, strides, extents = [cols, rows + (GROUPS - 1) * steps["d"]], [ld], [box["cols"], box["rows"]]
+                    if x in "ab":  # the third dimension is the group, of an operand of which each has its own
+                        sizes = [cols, rows, GROUPS if steps[x] else 1]
+                        strides, extents = [ld, ld * (steps[x] or 1)], [*extents, 1]
                     # as the stand-in writes a map: sizes, strides, box, strides of elements; rank, type, ..., swizzle
                     address, *words = struct.unpack_from("<Q5Q4Q5H5B4B", maps(launch)[x][1], 8)
+                    rank = len(sizes)
                     assert address == (at(8) if x == "d" else at(i)), v.name
-                    assert (words[0:2], words[5]) == ([cols, whole], ld), (v.name, x)
-                    assert (words[9:11], words[19], words[20], words[22]) == (
-                        [box["cols"], box["rows"]], 2, box["element"], box["swizzle"],
+                    assert (words[:rank], words[5 : 4 + rank]) == (sizes, strides), (v.name, x)
+                    assert (words[9 : 9 + rank], words[19], words[20], words[22]) == (
+                        extents, rank, box["element"], box["swizzle"],
                     ), v.name  # fmt: skip
 
 

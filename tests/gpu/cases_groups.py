@@ -35,9 +35,8 @@ def cut(case: Case, sizes: tuple, **fields) -> Case:
 
 
 def rows_cases(case: Case, activations, large: bool):
-    """Ends that cut the rows. The last step in K of a row-major B reaches into the next group's, unless K is whole."""
-    any_k = "_whole_k" not in case.variant
-    deep = {"k": 200 if any_k else 192}
+    """Ends that cut the rows. The last step in K of a row-major B would reach into the next group's."""
+    deep = {"k": 200}
     epilogue = {"alpha": -0.5, "beta": 2.0, "bias": "each", "activation": activations[-1]}
     yield cut(case, FEW, n=136, **deep, **epilogue, c="separate", tail=9, zero=True, pads=(8, 16, 0, 8))
     for i, sizes in enumerate((SMALL, AROUND_A_TILE, AROUND_TWO, (500,), MOSTLY_EMPTY, FULL, (0,) * 130)):
@@ -48,15 +47,14 @@ def rows_cases(case: Case, activations, large: bool):
         c, bias = ("in_place", "separate", "out")[i % 3], ("row", "each")[i % 2]
         yield cut(case, sizes, n=n, **deep, **{**more, "c": c, "bias": bias, "pads": (8, 16, 24, 8)})
     for k in (8, 64, 72, 200, 512):
-        if any_k or k % 64 == 0:
-            yield cut(case, FEW, n=120, k=k, bias="row")
+        yield cut(case, FEW, n=120, k=k, bias="row")
         for rows in (1, 130):
             yield cut(case, (rows,), n=128, k=k, beta=1.0, c="in_place")
     for values in NEIGHBOURS:
         yield cut(case, (70, 33, 1, 130, 16, 8, 64), n=136, **deep, values=values, beta=1.0, c="separate")
     yield cut(replace(case, entry="grouped_gemm_jagged"), (0, *AROUND_TWO, 0), n=136, **deep, wide=True, tail=3)
     yield cut(case, SMALL, n=1000, **deep, alpha=0.75, bias="each")
-    for k in (8, 63, 65, 120) if any_k else ():  # of which A's rows alone must be aligned
+    for k in (8, 63, 65, 120):  # of which A's rows alone must be aligned
         yield cut(case, (70, 33, 1, 130), n=136, k=k, values=NEIGHBOURS[k % 2])
     if large:
         yield cut(case, (5000, 1, 0, 3000), n=2056, k=448, tail=300, zero=True)  # many tiles for each block

@@ -16,7 +16,9 @@ from .problem import Problem
 from .reference import DTYPES
 
 # Families of dense kernels whose blocks take many tiles, but for those that split K and refuse so many.
-PERSISTENT = ("coop", "pingpong", "swap", "flex_coop", "flex_coop_swap", "flex_pingpong", "flex_pingpong_swap")
+PERSISTENT = tuple(
+    f"{width}{way}{swap}" for width in ("", "flex_") for way in ("coop", "pingpong") for swap in ("", "_swap")
+)
 
 
 @dataclass

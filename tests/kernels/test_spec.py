@@ -127,14 +127,11 @@ GROUPED = [row for problem in PACKED for row in grouped_rows(problem)]
 
 
 def shared_bytes(row: Variant) -> int:
-    """Of the ring, and of a buffer for what leaves at each of the two that multiply, or of one where blocks meet."""
-
-    def size(name: str) -> int:
-        element, rows, cols = row.box(name)
-        return rows * cols * DTYPES[element].bytes
-
-    out = 4 * row.config.block_m * row.config.block_n if row.family.store == "reduce" else 2 * size("d_desc")
-    return row.config.stages * (row.config.a_boxes * size("a_desc") + size("b_desc")) + out
+    """Of the stages, and of a buffer for what leaves at each of the two that multiply, or of one where blocks meet."""
+    c = row.config
+    element, rows, cols = row.box("d_desc")
+    out = 4 * c.block_m * c.block_n if row.family.store == "reduce" else 2 * rows * cols * DTYPES[element].bytes
+    return c.stages * (c.block_m + c.block_n) * c.block_k * DTYPES[row.problem.a].bytes + out
 
 
 def test_rows_for_whole_matrices_are_legal_each_once_and_fit():
@@ -167,26 +164,23 @@ def test_each_problem_of_packed_groups_has_the_rows_it_may_have():
             shares, activated = tile[0] == "cluster", tile in ACTIVATED and "linear" not in row.guard
             assert ("cluster" in row.guard) == shares and ("linear" in row.guard) == (not shares and not activated)
             assert row.constexprs()["EQUAL"] == ("equal" in row.guard)
-            assert row.constexprs()["WHOLE_K"] == ("whole_k" in row.guard or problem.layout[1] == "t")
-        whole = [row for row in own if "whole_k" in row.guard]
         if problem.d == problem.a != "f32":
-            row_major = "rows" in cuts and problem.layout[1] == "n"  # each tile for whole steps of K, and for any K
             rows = sum(cut == "rows" for _, cut, *_ in tiles) + len(ACTIVATED)
             equal = sum(cut == "equal" for _, cut, *_ in tiles)
-            assert len(own) == equal + ("rows" in cuts) * rows * (1 + row_major) and len(whole) == row_major * rows
+            assert len(own) == equal + ("rows" in cuts) * rows
 
 
-def test_boxes_of_a_swapped_tile_are_runs_of_rows():
-    """A's in as many as it comes in, D's and C's in as many as it leaves in; a stored transpose turns a box."""
+def test_boxes_of_packed_groups_are_of_one_group_and_with_operands_swapped_runs_of_rows():
+    """A's in as many as it comes in, D's and C's in as many as it leaves in. The kernel knows A and B by units."""
     for row in GROUPED:
         c, parts = row.config, row.config.parts
         out = (c.block_m // parts, c.block_n) if row.family.swap_ab else (c.block_m, c.block_n // parts)
         assert row.box("c_desc") == row.box("d_desc") == (row.problem.d, *out), row.name
-        a, b = (c.block_m // c.a_boxes, c.block_k), (c.block_k, c.block_n)
-        turned = [size[::-1] if x == "t" else size for x, size in zip(row.problem.layout, (a, b), strict=True)]
-        assert [row.box(name)[1:] for name in ("a_desc", "b_desc")] == turned, row.name
         assert c.a_boxes == (c.block_m // 32 if row.family.swap_ab else 1)
-        assert max(row.box(name)[1] for name in ("a_desc", "b_desc", "d_desc")) <= 256
+        for name, rows in (("a_desc", c.block_m // c.a_boxes), ("b_desc", c.block_n)):
+            unit = (c.block_k, min(64, rows)) if row.turned(name) else (8, 128 // DTYPES[row.problem.a].bytes)
+            assert row.box(name)[1:] == unit and row.box_rows(name) == (None if row.turned(name) else rows), row.name
+            assert row.box_rank(name) == 3 and row.box_rank("d_desc") == 2
     few = changed(GROUPED[0], "config", a_boxes=3)  # of 64 or 128 rows
     with pytest.raises(SpecError, match="a_boxes = 3: allowed is a divisor of block_m"):
         few.check()
@@ -197,7 +191,7 @@ def test_a_pointer_that_a_guard_aligns_is_told_to_the_compiler():
     assert not changed(GOOD, "", guard=()).divisible("d_ptr")
 
 
-FLEX = {row.name: row for row in variants((90,)) if row.family.any_width}
+FLEX = {row.name: row for row in variants((90,)) if row.problem.op == "gemm" and row.family.persistent}
 
 
 def flex(
@@ -208,16 +202,17 @@ def flex(
     return row
 
 
-def test_rows_of_any_width_are_legal_and_leave_room_for_their_barriers():
+def test_persistent_rows_are_legal_and_leave_room_for_their_barriers():
     assert len(FLEX) > 100 and len({(row.left, row.right) for row in FLEX.values()}) > 20
     for row in FLEX.values():
         row.check()
-        line = 128  # bytes of K, or of 64 columns, that each row of a stage has
-        whole = [math.ceil(size / 64) * 64 if row.turned(name) else size
+        line = row.config.block_k * DTYPES[row.problem.a].bytes  # bytes of K, or of 64 columns, of a row of a stage
+        whole = [math.ceil(size / 64) * 64 if row.turned(name) and size > 64 else size
                  for name, size in (("a_desc", row.config.block_m), ("b_desc", row.config.block_n))]  # fmt: skip
         owners = 1 if row.family.cooperative else 2
-        used = row.config.stages * sum(whole) * line + owners * row.left * 128 * row.config.buffers
-        assert used <= TARGETS[90].shared_bytes - 1024 and row.config.stages >= 3, row.name
+        leaves = owners * row.left * 128 * row.config.buffers if row.family.store == "tma" else 0
+        assert row.config.stages * sum(whole) * line + leaves <= TARGETS[90].shared_bytes - 1024, row.name
+        assert row.config.stages >= 3, row.name
 
 
 @pytest.mark.parametrize(
@@ -230,6 +225,8 @@ def test_rows_of_any_width_are_legal_and_leave_room_for_their_barriers():
         (flex(layout="tt"), {"a_desc": None, "b_desc": 144}),  # contiguous along M: 64 x 64 as declared
         (flex(tile=(128, 88, 64)), {"d_desc": None, "d_desc_2": 0, "d_desc_4": None, "d_desc_8": None}),
         (flex(d="f32", tile=(128, 96, 64)), {"d_desc": None, "d_desc_2": 0, "d_desc_4": 0, "d_desc_8": 0}),
+        (flex("coop", tile=(128, 256, 64)), {"a_desc": 128, "b_desc": 256, "d_desc": None}),
+        (flex("pingpong_swap", tile=(8, 128, 128)), {"a_desc": 8, "b_desc": 128, "d_desc": None}),
     ],
 )
 def test_boxes_of_a_tile_of_any_width_are_those_of_its_rows_and_parts(row, boxes):
@@ -237,20 +234,13 @@ def test_boxes_of_a_tile_of_any_width_are_those_of_its_rows_and_parts(row, boxes
     assert {name: row.box_rows(name) for name in boxes} == boxes
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"block_m": 96}, ["block_m = 96", "(128, 192, 256)"]),
-        ({"block_n": 140}, ["block_n = 140", "a multiple of 8"]),
-        ({"cluster": 3}, ["cluster = 3", "(1, 2, 4)"]),
-        ({"cluster": 4}, ["cluster = 4", "a divisor of 18"]),  # units of 8 rows in 144
-        ({"buffers": 3}, ["buffers = 3", "(1, 2)"]),
-    ],
-)
-def test_a_bad_tile_of_any_width_is_refused(fields, words):
-    with pytest.raises(SpecError) as caught:
-        changed(flex(), "config", **fields).check()
-    assert all(word in str(caught.value) for word in words)
+ODD_TILES = [("coop", (128, 144, 64), 144), ("pingpong", (64, 48, 64), 48), ("pingpong_swap", (24, 64, 64), 24)]
+
+
+@pytest.mark.parametrize(("family", "tile", "right"), ODD_TILES)
+def test_a_tile_whose_parts_differ_is_refused_by_a_family_that_has_one_box(family, tile, right):
+    with pytest.raises(SpecError, match=f"= {right}: allowed is 8, 16, 32 or a multiple of 128 bytes of D"):
+        flex(family, tile=tile).check()
 
 
 def test_a_family_of_powers_of_two_takes_no_cluster_that_shares_loads():

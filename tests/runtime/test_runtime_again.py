@@ -26,6 +26,10 @@ def few(m: int, n: int, k: int) -> dict:
     return {"a": Tensor(at(0), (m, k)), "b": Tensor(at(1), (k, n), strides=(1, k)), "out": Tensor(at(3), (m, n))}
 
 
+# What names an output that the call allocates: D, and a C that is not read, by each of their boxes.
+NEW_OUT = ("d_ptr", *(f"{operand}{part}" for operand in "cd" for part in ("", "_2", "_4", "_8")))
+
+
 def launched(call: dict, function=libgemm.gemm) -> dict:
     """What a call launches, less what each launch or allocation has of its own."""
     before = len(launches())
@@ -34,7 +38,7 @@ def launched(call: dict, function=libgemm.gemm) -> dict:
     assert made.index == call["a"].index
     launch, count = last_launch(), len(launches()) - before
     assert count > 0
-    own = ("epoch", "semaphores", "partials") + (("d_ptr", "c", "d") if call.get("out") is None else ())
+    own = ("epoch", "semaphores", "partials") + (NEW_OUT if call.get("out") is None else ())
     own += ("a", "b") * (count > 1)  # a copy of one, in a workspace
     found = values(launch) | maps(launch)
     return {"launches": count} | {k: launch[k] for k in KEYS} | {k: v for k, v in found.items() if k not in own}

@@ -18,9 +18,9 @@ struct plan {
 struct matrix {
   CUdeviceptr address;
   int64_t rows, cols, ld; /* as stored, in elements */
-  int64_t device;
+  int64_t planes, step; /* matrices, of groups that have one each, and stored rows from one to the next; else 1 and 0 */
+  int32_t device, bytes; /* of an element */
   struct box box;
-  uint16_t bytes; /* of an element */
 };
 
 /* Finds out how a problem runs, from nothing but the problem and the GPU. */

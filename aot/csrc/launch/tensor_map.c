@@ -2,10 +2,12 @@
 #include "internal.h"
 
 static libgemm_status encode(const struct matrix *m, const struct driver *driver, struct tensor_map *map) {
-  const uint64_t sizes[2] = {(uint64_t)m->cols, (uint64_t)m->rows}, stride = (uint64_t)(m->ld * m->bytes);
-  const unsigned extent[2] = {m->box.cols, m->box.rows}, steps[2] = {1, 1};
+  /* Beyond the end of a group's matrix TMA reads zeros, where one matrix of all groups would go on with the next. */
+  const uint64_t sizes[3] = {(uint64_t)m->cols, (uint64_t)m->rows, (uint64_t)m->planes};
+  const uint64_t row = (uint64_t)(m->ld * m->bytes), strides[2] = {row, row * (uint64_t)(m->step ? m->step : 1)};
+  const unsigned extent[3] = {m->box.cols, m->box.rows, 1}, steps[3] = {1, 1, 1};
   TRY_CUDA("cuTensorMapEncodeTiled",
-           driver->tensor_map_encode_tiled(map, m->box.element, 2, m->address, sizes, &stride, extent, steps,
+           driver->tensor_map_encode_tiled(map, m->box.element, m->box.rank, m->address, sizes, strides, extent, steps,
                                            CU_TENSOR_MAP_INTERLEAVE_NONE, m->box.swizzle,
                                            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
   cache_map(m, map);
@@ -21,27 +23,33 @@ HOT static libgemm_status fill(const struct matrix *m, const struct driver *driv
   return LIBGEMM_OK;
 }
 
-/* The matrix behind a tensor, but for its box. */
+/* The matrix behind a tensor, but for its box: of groups that have one each, that of the first and how the others
+ * follow; of D and C, whose rows kernels count over all groups, all as one. */
 HOT static struct matrix matrix_of(const struct row *row, const struct call *call, int tensor) {
-  int64_t more = call->groups > 1 ? call->groups - 1 : 0;
-  uint16_t a_bytes = (uint16_t)dtype_bytes(row->a_type), d_bytes = (uint16_t)dtype_bytes(row->d_type);
+  int64_t groups = call->groups > 1 ? call->groups : 1;
+  int32_t a_bytes = dtype_bytes(row->a_type), d_bytes = dtype_bytes(row->d_type);
   if (tensor == TENSOR_A)
     return (struct matrix){.address = call->a_ptr,
-                           .rows = (row->trans_a ? call->K : call->M) + more * call->a_step,
+                           .rows = row->trans_a ? call->K : call->M,
                            .cols = row->trans_a ? call->M : call->K,
                            .ld = call->lda,
+                           .planes = call->a_step ? groups : 1,
+                           .step = call->a_step,
                            .bytes = a_bytes};
   if (tensor == TENSOR_B)
     return (struct matrix){.address = call->b_ptr,
-                           .rows = (row->trans_b ? call->N : call->K) + more * call->b_step,
+                           .rows = row->trans_b ? call->N : call->K,
                            .cols = row->trans_b ? call->K : call->N,
                            .ld = call->ldb,
+                           .planes = call->b_step ? groups : 1,
+                           .step = call->b_step,
                            .bytes = a_bytes};
   bool is_c = tensor < TENSOR_D;
   return (struct matrix){.address = is_c ? call->c_ptr : call->d_ptr,
-                         .rows = call->M + more * call->d_step,
+                         .rows = call->M + (groups - 1) * call->d_step,
                          .cols = call->N,
                          .ld = is_c ? call->ldc : call->ldd,
+                         .planes = 1,
                          .bytes = d_bytes};
 }
 

@@ -88,10 +88,12 @@ HOT bool tma_stores_d(const struct operands *o) {
 }
 
 /* Stored rows from one group's matrix to the next, where that is a number of rows that TMA can count over
- * all groups; else -1. 0: they share it. */
+ * all groups, and whose bytes it can step over (less than 2^40); else -1. 0: they share it. */
 static int64_t whole_step(int64_t batch_stride, int64_t ld, int64_t rows, int64_t groups) {
+  const int64_t most = ((int64_t)1 << 40) / 4; /* elements of 4 bytes, the largest */
   int64_t step = batch_stride / ld, more = groups > 1 ? groups - 1 : 0;
-  return batch_stride % ld == 0 && step >= 0 && step <= (LIBGEMM_MAX_SIZE - rows) / (more ? more : 1) ? step : -1;
+  bool counts = step <= (LIBGEMM_MAX_SIZE - rows) / (more ? more : 1) && batch_stride < most;
+  return batch_stride % ld == 0 && step >= 0 && counts ? step : -1;
 }
 
 enum { LEAST_TILE_M = 32, LEAST_TILE_N = 64 }; /* of rows that leave all memory to TMA: kernels/table/tuned */
@@ -115,9 +117,7 @@ unsigned tma_guards(const struct operands *o) {
   if (o->m == 0 || o->n == 0 || !o->reads_ab) return 0;
   unsigned met = tma_reads_a(o) && tma_reads_b(o) && tma_stores_d(o) ? GUARD_DESCRIPTOR : 0;
   if (o->ragged == LIBGEMM_RAGGED_N || !engine_counts(o)) return met;
-  if (o->ragged != LIBGEMM_RAGGED_M) return met | GUARD_EQUAL;
-  bool whole = o->groups == 1 || o->k * o->a_bytes % 128 == 0; /* else the last step reads rows of the next group's B */
-  return met | GUARD_ROWS | (whole ? GUARD_WHOLE_K : 0);
+  return met | (o->ragged == LIBGEMM_RAGGED_M ? GUARD_ROWS : GUARD_EQUAL);
 }
 
 HOT void place_operands(const struct operands *o, struct call *call) {

@@ -18,8 +18,7 @@ enum guard {
   GUARD_CLUSTER = 32,
   GUARD_ROWS = 64,
   GUARD_EQUAL = 128,
-  GUARD_SCRATCH = 256,
-  GUARD_WHOLE_K = 512
+  GUARD_SCRATCH = 256
 };
 
 /* What is true of one product's memory, whatever its rows need: what a copy to aligned rows could do for it. */

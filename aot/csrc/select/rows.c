@@ -49,7 +49,6 @@ static const struct {
      NULL},
     {GUARD_ROWS, "ends that cut the rows of an A that is not transposed; a B whose groups stand whole rows apart",
      NULL},
-    {GUARD_WHOLE_K, "K in steps of 128 bytes, or one group", NULL},
     {GUARD_EQUAL, "ends that cut K of a transposed A and a row-major B, or none; groups that stand whole rows apart",
      NULL},
     {GUARD_LINEAR, "no activation", NULL},

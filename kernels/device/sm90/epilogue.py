@@ -5,6 +5,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 from kernels.device.portable.tiles import activate
+from kernels.device.sm90.loader import barriers
 
 
 @gluon.aggregate
@@ -52,76 +53,74 @@ class Epilogue:
         return acc
 
 
-@gluon.jit
-def halves(x):
-    """The left and the right columns of x."""
-    return x.reshape(x.shape[0], 2, x.shape[1] // 2).permute(0, 2, 1).split()
-
-
-@gluon.jit
-def columns(x, PARTS: gl.constexpr):
-    """x in PARTS runs of columns, left to right."""
-    if PARTS == 1:
-        return (x,)
-    else:
-        left, right = halves(x)
-        if PARTS == 2:
-            return (left, right)
-        else:
-            first, second = halves(left)
-            third, fourth = halves(right)
-            return (first, second, third, fourth)
+@gluon.constexpr_function
+def which(parts, most, i):
+    """Of the boxes from widest to narrowest, the one that part number i leaves by."""
+    return {most: 0, most // 2: 1, most // 4: 2, most // 8: 3}[parts[i].type.shape[1]]
 
 
 @gluon.aggregate
 class Output:
-    """Stores tiles through TMA, in PARTS parts by columns; C comes into the same buffer first."""
+    """How a warpgroup's part of a tile leaves: each part of the accumulator by a box of its width, through BUFFERS
+    buffers in turn; C comes into the same buffer first."""
 
-    c_desc: tma.tensor_descriptor
-    d_desc: tma.tensor_descriptor
-    bufs: gl.shared_memory_descriptor  # one for each consumer
+    c_descs: gl.tuple
+    d_descs: gl.tuple  # from the widest to one of an eighth
+    bufs: gl.shared_memory_descriptor
     c_bars: gl.shared_memory_descriptor
     epilogue: Epilogue
-    PARTS: gl.constexpr
+    MOST: gl.constexpr  # width of the widest
+    BUFFERS: gl.constexpr
 
     @gluon.jit
-    def stage(self, acc, CONSUMER: gl.constexpr, phase, row, col, epilogue):
-        """One part, as wide as D's box, finished and in this consumer's buffer. Returns the phase that C's barrier has
-        next."""
-        buf = self.bufs.index(CONSUMER)
-        seen = buf
-        if epilogue.SWAP:
-            seen = buf.permute((1, 0))
+    def stage(self, parts, i: gl.constexpr, CONSUMER: gl.constexpr, phase, row, col, epilogue):
+        """Part number i finished and in a buffer of this consumer; row and column are those of D. Returns the buffer,
+        and the phase that C's barrier has next."""
+        WHICH: gl.constexpr = which(parts, self.MOST, i)
+        c_desc = self.c_descs[WHICH]
+        buf = self.bufs.index(CONSUMER * self.BUFFERS + i % self.BUFFERS)
+        buf = buf.reinterpret(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
+        seen = buf.permute((1, 0)) if epilogue.SWAP else buf
         bar = self.c_bars.index(CONSUMER)
-        acc = acc * epilogue.alpha
-        tma.store_wait(pendings=0)
+        acc = parts[i] * epilogue.alpha
+        # The next tile begins with the first buffer again, which the last part of this one may have left by.
+        tma.store_wait(pendings=self.BUFFERS - 1 if i > 0 or len(parts) % self.BUFFERS == 0 else 0)
         if epilogue.beta != 0.0:
-            mbarrier.expect(bar, self.c_desc.nbytes_per_cta)
-            tma.async_load(self.c_desc, [row, col], bar, buf)
+            mbarrier.expect(bar, c_desc.nbytes_per_cta)
+            tma.async_load(c_desc, [row, col], bar, buf)
             mbarrier.wait(bar, phase)
             phase ^= 1
             acc += epilogue.beta * seen.load(acc.type.layout).to(gl.float32)
-        acc = epilogue.finish(acc, col)
-        seen.store(acc.to(self.d_desc.dtype))
+        seen.store(epilogue.finish(acc, col).to(c_desc.dtype))
         fence_async_shared()
-        return phase
+        return buf, phase
 
     @gluon.jit
     def begin(self, unit):
         pass
 
     @gluon.jit
-    def store(self, acc, CONSUMER: gl.constexpr, phase, row, col, unit):
-        parts = columns(acc, self.PARTS)
-        for i in gl.static_range(self.PARTS):
-            to = col + i * parts[i].shape[1]
-            phase = self.stage(parts[i], CONSUMER, phase, row, to, self.epilogue)
-            tma.async_store(self.d_desc, [row, to], self.bufs.index(CONSUMER))
+    def store(self, parts, CONSUMER: gl.constexpr, phase, left, right, unit):
+        """A tile whose first rows of the left and of the right operand these are."""
+        SWAP: gl.constexpr = self.epilogue.SWAP
+        for i in gl.static_range(len(parts)):
+            row, col = (right, left) if SWAP else (left, right)
+            buf, phase = self.stage(parts, i, CONSUMER, phase, row, col, self.epilogue)
+            tma.async_store(self.d_descs[which(parts, self.MOST, i)], [row, col], buf)
+            right += parts[i].shape[1]
         return phase
 
     @gluon.jit
     def drain(self):
         tma.store_wait(pendings=0)
+
+
+@gluon.jit
+def make_output(c_descs, d_descs, epilogue, CONSUMERS: gl.constexpr, BUFFERS: gl.constexpr = 1):
+    SHAPE: gl.constexpr = [CONSUMERS * BUFFERS] + d_descs[0].block_type.shape  # noqa: RUF005
+    MOST: gl.constexpr = d_descs[0].block_type.shape[0 if epilogue.SWAP else 1]
+    bufs = gl.allocate_shared_memory(d_descs[0].dtype, SHAPE, d_descs[0].layout)
+    return Output(c_descs, d_descs, bufs, barriers(CONSUMERS), epilogue, MOST, BUFFERS)
 
 
 @gluon.aggregate
@@ -134,27 +133,44 @@ class MaskedOutput:
     ldd: gl.tensor
     M: gl.tensor
     epilogue: Epilogue
+    MOST: gl.constexpr
 
     @gluon.jit
     def begin(self, unit):
         pass
 
     @gluon.jit
-    def store(self, acc, CONSUMER: gl.constexpr, phase, row, col, unit):
-        rows = row + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
-        cols = col + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
-        inside = (rows[:, None] < self.M) & (cols[None, :] < self.epilogue.N)
-        acc = acc * self.epilogue.alpha
-        if self.epilogue.beta != 0.0:
-            c = gl.load(self.c_ptr + (rows.to(gl.int64)[:, None] * self.ldc + cols[None, :]), mask=inside, other=0.0)
-            acc += self.epilogue.beta * c.to(gl.float32)
-        acc = self.epilogue.finish(acc, col).to(self.d_ptr.dtype.element_ty)
-        gl.store(self.d_ptr + (rows.to(gl.int64)[:, None] * self.ldd + cols[None, :]), acc, mask=inside)
+    def store(self, parts, CONSUMER: gl.constexpr, phase, row, col, unit):
+        for i in gl.static_range(len(parts)):
+            acc = parts[i]
+            rows = row + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
+            cols = col + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
+            inside = (rows[:, None] < self.M) & (cols[None, :] < self.epilogue.N)
+            acc = acc * self.epilogue.alpha
+            if self.epilogue.beta != 0.0:
+                at = rows.to(gl.int64)[:, None] * self.ldc + cols[None, :]
+                acc += self.epilogue.beta * gl.load(self.c_ptr + at, mask=inside, other=0.0).to(gl.float32)
+            acc = self.epilogue.finish(acc, col).to(self.d_ptr.dtype.element_ty)
+            gl.store(self.d_ptr + (rows.to(gl.int64)[:, None] * self.ldd + cols[None, :]), acc, mask=inside)
+            col += parts[i].shape[1]
         return phase
 
     @gluon.jit
     def drain(self):
         pass
+
+
+@gluon.jit
+def places(part, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+    """Where a part's elements stand among those of a tile of WIDTH columns, the part's first one FIRST."""
+    rows = gl.arange(0, part.shape[0], gl.SliceLayout(1, part.type.layout))
+    cols = gl.arange(0, part.shape[1], gl.SliceLayout(0, part.type.layout))
+    return rows[:, None] * WIDTH + FIRST + cols[None, :]
+
+
+@gluon.constexpr_function
+def columns_before(parts, i):
+    return sum(part.type.shape[1] for part in parts[:i])
 
 
 @gluon.aggregate
@@ -171,6 +187,7 @@ class SplitOutput:
     semaphores: gl.tensor
     epoch: gl.tensor
     splits: gl.tensor
+    MOST: gl.constexpr
 
     @gluon.jit
     def begin(self, unit):
@@ -182,26 +199,41 @@ class SplitOutput:
             gl.atomic_cas(slot, seen, fresh, sem="relaxed")
 
     @gluon.jit
-    def store(self, acc, CONSUMER: gl.constexpr, phase, row, col, unit):
-        layout: gl.constexpr = acc.type.layout
-        rows = gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))
-        cols = gl.arange(0, acc.shape[1], gl.SliceLayout(0, layout))
-        inside = rows[:, None] * acc.shape[1] + cols[None, :]
-        size: gl.constexpr = acc.shape[0] * acc.shape[1]
+    def sum_of_part(self, part, first, PLACE: gl.constexpr, WIDTH: gl.constexpr):
+        """Of all slices, in order; several loads in flight, as many as registers hold: one at a time would wait for L2
+        at each."""
+        SIZE: gl.constexpr = part.shape[0] * WIDTH
+        DEPTH: gl.constexpr = 16 if SIZE <= 1024 else max(16384 // SIZE, 1)
+        inside = places(part, PLACE, WIDTH)
+        total = gl.zeros_like(part)
+        for i in range(0, self.splits, DEPTH):
+            for j in gl.static_range(DEPTH):
+                here = (i + j < self.splits) & (inside >= 0)
+                total += gl.load(first + (i + j) * SIZE + inside, mask=here, other=0.0, cache_modifier=".cg")
+        return total
+
+    @gluon.jit
+    def sums(self, parts, first, WIDTH: gl.constexpr, PART: gl.constexpr = 0):
+        """The sums of parts from number PART on."""
+        own = (self.sum_of_part(parts[PART], first, columns_before(parts, PART), WIDTH),)
+        if len(parts) == PART + 1:
+            return own
+        else:
+            return own + self.sums(parts, first, WIDTH, PART + 1)
+
+    @gluon.jit
+    def store(self, parts, CONSUMER: gl.constexpr, phase, left, right, unit):
+        WIDTH: gl.constexpr = columns_before(parts, len(parts))
+        SIZE: gl.constexpr = parts[0].shape[0] * WIDTH
         tile = unit // self.splits
-        gl.store(self.partials + unit.to(gl.int64) * size + inside, acc)
+        for i in gl.static_range(len(parts)):
+            at = places(parts[i], columns_before(parts, i), WIDTH)
+            gl.store(self.partials + unit.to(gl.int64) * SIZE + at, parts[i])
         gl.barrier()  # every warp's part is written before the arrival is told
         before = gl.atomic_add(self.semaphores + tile, gl.to_tensor(1).to(gl.int64), sem="acq_rel")
         if (before & 255) + 1 == self.splits:
-            total = gl.zeros_like(acc)
-            first = self.partials + (tile * self.splits).to(gl.int64) * size
-            # Several loads in flight, as many as registers hold: one at a time would wait for L2 at each.
-            DEPTH: gl.constexpr = 16 if size <= 1024 else 16384 // size
-            for i in range(0, self.splits, DEPTH):
-                for j in gl.static_range(DEPTH):
-                    here = (i + j < self.splits) & (rows[:, None] >= 0)
-                    total += gl.load(first + (i + j) * size + inside, mask=here, other=0.0, cache_modifier=".cg")
-            phase = self.out.store(total, CONSUMER, phase, row, col, unit)
+            first = self.partials + (tile * self.splits).to(gl.int64) * SIZE
+            phase = self.out.store(self.sums(parts, first, WIDTH), CONSUMER, phase, left, right, unit)
             gl.atomic_xchg(self.semaphores + tile, gl.to_tensor(0).to(gl.int64), sem="relaxed")
         return phase
 

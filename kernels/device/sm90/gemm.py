@@ -1,10 +1,13 @@
-"""Dense GEMM for Hopper in Gluon: tensor descriptors, one loading warp, multiplying warpgroups. sm_90a only.
+"""Dense GEMM for Hopper in Gluon, persistent: one loading warp, and warpgroups that multiply and store. sm_90a only.
 
-Two ways to share the same work. `gemm_coop`: eight warps own one large tile together. `gemm_pingpong`: two warpgroups
-own a tile each and take turns on the tensor cores, so that one stores while the other multiplies.
+Two ways to share the same work. Cooperative: two or three warpgroups own 64 or 128 rows each of one tile. Pingpong: two
+warpgroups own a tile each and take turns on the tensor cores, so that one stores while the other multiplies. The left
+side of a tile is 64 or 128 rows a warpgroup, its right side any multiple of 8: op(A) and op(B), or with operands
+swapped (swap-AB) op(B)^T and op(A)^T. What each needs is stated once, as a guard in spec.py.
 
-`gemm_swap` is the second with operands swapped (swap-AB), for few rows of A; `gemm_masked` is the second for a C or D
-TMA cannot address. What each needs is stated once, as a guard in spec.py.
+In a cluster (CLUSTER > 1) the blocks have tiles below one another that share one right tile: each loads its
+part of it for all (multicast). That pays where rows of an operand begin on 16 but not on 32 bytes, so that a line of
+128 bytes takes TMA twice the time; elsewhere it costs a little.
 
 A kernel may be started before the one ahead of it in the stream has ended (programmatic dependent launch): it lets its
 own successor come as soon as it runs, and each of its warps waits for its predecessor before it touches memory.
@@ -12,154 +15,178 @@ own successor come as soon as it runs, and each of its warps waits for its prede
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.device.sm90.epilogue import Epilogue, MaskedOutput, Output, SplitOutput
-from kernels.device.sm90.loader import Shape, barriers, buffers, load_partition, make_pipeline
+from kernels.device.sm90.epilogue import Epilogue, MaskedOutput, SplitOutput, make_output
+from kernels.device.sm90.loader import barriers, load_partition, make_stages, meet
+from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
+from kernels.device.sm90.scheduler import Tiles
 
 
 @gluon.jit
-def consume(shape, pipeline, out, turns, FIRST: gl.constexpr, CONSUMERS: gl.constexpr, WARPS: gl.constexpr):
-    """WARPS warps multiply and store every CONSUMERS-th unit of this program, beginning with unit FIRST."""
-    K_BITS: gl.constexpr = 256  # of K, one instruction takes 32 bytes
-    SWAP: gl.constexpr = out.epilogue.SWAP
-    ROWS: gl.constexpr = shape.BLOCK_N if SWAP else shape.BLOCK_M
-    COLS: gl.constexpr = shape.BLOCK_M if SWAP else shape.BLOCK_N
-    layout: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0],
-        warps_per_cta=[WARPS, 1],
-        instr_shape=[16, COLS, K_BITS // pipeline.a_desc.dtype.primitive_bitwidth],
-    )
+def consume(tiles, stages, out, turns, NUMBER: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr):
+    """A warpgroup: multiply and store its ROWS rows of every unit or, with pingpong, of every second one."""
+    FIRST: gl.constexpr = 0 if PINGPONG else NUMBER * ROWS
+    meet(tiles.CLUSTER)
     gdc_wait()  # what the kernel before this one reads may be our D, what it writes our C
-    programs = gl.num_programs(0)
+    first = tiles.first()
+    stride = tiles.stride()
     step = 0
-    if FIRST == 1:
-        _, step = shape.steps(gl.program_id(0))  # those of the other consumer's first unit
+    if PINGPONG:
+        if NUMBER == 1:
+            _, step = tiles.steps(first)  # those of the other consumer's first unit
+        first += NUMBER * stride
+        stride *= 2
     phase = 0
-    turn = 1 - FIRST  # the first consumer need not wait for its first turn
-    for unit in range(gl.program_id(0) + FIRST * programs, shape.work(), CONSUMERS * programs):
-        row, col = shape.rasterise(unit // shape.splits)
-        _, count = shape.steps(unit)
+    turn = 1 - NUMBER  # the first consumer need not wait for its first turn
+    for unit in range(first, tiles.count(), stride):
+        left, right = tiles.place(unit)
+        _, count = tiles.steps(unit)
         out.begin(unit)
-        acc = gl.zeros((ROWS, COLS), gl.float32, layout)
-        if CONSUMERS == 2:
-            mbarrier.wait(turns.index(FIRST), turn)
+        parts = zero_parts(ROWS, tiles.RIGHT, out.MOST)
+        if PINGPONG:
+            mbarrier.wait(turns.index(NUMBER), turn)
             turn ^= 1
-        for i in range(count):
-            a, b = pipeline.operands(step)
-            if SWAP:
-                acc = warpgroup_mma(b.permute((1, 0)), a.permute((1, 0)), acc, is_async=True, use_acc=i > 0)
-            else:
-                acc = warpgroup_mma(a, b, acc, is_async=True, use_acc=i > 0)
-            acc = warpgroup_mma_wait(1, deps=(acc,))
-            pipeline.release(step + pipeline.STAGES - 1, i > 0)  # the one before this is done
-            step += 1
-        if CONSUMERS == 2:
-            mbarrier.arrive(turns.index(1 - FIRST), count=1)
-        acc = warpgroup_mma_wait(0, deps=(acc,))
-        pipeline.release(step + pipeline.STAGES - 1)
-        if CONSUMERS == 2:
-            _, others = shape.steps(unit + programs)
+        parts, step = multiply(parts, stages, step, count, 0, FIRST, tiles.RIGHT, False)
+        if PINGPONG:
+            mbarrier.arrive(turns.index(1 - NUMBER), count=1)
+        parts = wait_for_parts(parts, tiles.RIGHT)
+        stages.release(step + stages.STAGES - 1)
+        if PINGPONG:
+            _, others = tiles.steps(unit + stride // 2)
             step += others
-        phase = out.store(acc, FIRST, phase, row, col, unit)
+        phase = out.store(parts, NUMBER, phase, left + FIRST, right, unit)
     out.drain()
 
 
 @gluon.jit
-def only_consumer(shape, pipeline, out, turns):
-    consume(shape, pipeline, out, turns, 0, 1, 8)
+def make_tiles(
+    M, N, K, beta, splits, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
+    CLUSTER: gl.constexpr, SWAP: gl.constexpr, SPLIT: gl.constexpr,
+):  # fmt: skip
+    if SWAP:
+        return Tiles(N, M, K, beta == 0.0, splits, BLOCK_N, BLOCK_M, BLOCK_K, GROUP_M, CLUSTER, SPLIT)
+    else:
+        return Tiles(M, N, K, beta == 0.0, splits, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, CLUSTER, SPLIT)
 
 
 @gluon.jit
-def first_consumer(shape, pipeline, out, turns):
-    consume(shape, pipeline, out, turns, 0, 2, 4)
-
-
-@gluon.jit
-def second_consumer(shape, pipeline, out, turns):
-    consume(shape, pipeline, out, turns, 1, 2, 4)
-
-
-@gluon.jit
-def run_coop(shape, pipeline, out):
-    turns = barriers(1)  # not used: there is one consumer
-    gl.warp_specialize([(only_consumer, (shape, pipeline, out, turns)), (load_partition, (shape, pipeline))], [1], [24])
-
-
-@gluon.jit
-def run_pingpong(shape, pipeline, out):
+def run(tiles, stages, out, CONSUMERS: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr):
     turns = barriers(2)
-    gl.warp_specialize(
-        [
-            (first_consumer, (shape, pipeline, out, turns)),
-            (second_consumer, (shape, pipeline, out, turns)),
-            (load_partition, (shape, pipeline)),
-        ],
-        [4, 1],
-        [240, 24],
+    # Those that only meet are three warps for a cluster's barrier, which counts them: the compiler fills up to four.
+    # Without a cluster they would take a launch 0.2 us; large tiles do not mind.
+    if CONSUMERS == 3:
+        gl.warp_specialize(
+            [
+                (consume, (tiles, stages, out, turns, 0, ROWS, PINGPONG)),
+                (consume, (tiles, stages, out, turns, 1, ROWS, PINGPONG)),
+                (consume, (tiles, stages, out, turns, 2, ROWS, PINGPONG)),
+                (load_partition, (tiles, stages)),
+                (meet, (tiles.CLUSTER,)),
+                (meet, (tiles.CLUSTER,)),
+            ],
+            [4, 4, 1, 1, 2],
+            [152, 152, 40, 40, 40],
+        )
+    elif tiles.CLUSTER > 1:
+        gl.warp_specialize(
+            [
+                (consume, (tiles, stages, out, turns, 0, ROWS, PINGPONG)),
+                (consume, (tiles, stages, out, turns, 1, ROWS, PINGPONG)),
+                (load_partition, (tiles, stages)),
+                (meet, (tiles.CLUSTER,)),
+                (meet, (tiles.CLUSTER,)),
+            ],
+            [4, 1, 1, 2],
+            [232, 40, 40, 40],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (consume, (tiles, stages, out, turns, 0, ROWS, PINGPONG)),
+                (consume, (tiles, stages, out, turns, 1, ROWS, PINGPONG)),
+                (load_partition, (tiles, stages)),
+            ],
+            [4, 1],
+            [232, 40],
+        )
+
+
+@gluon.jit
+def store_by_tma(
+    a_desc, b_desc, c_descs, d_descs, bias_ptr, M, N, K, alpha, beta, activation,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
+    BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr, PINGPONG: gl.constexpr,
+    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+):  # fmt: skip
+    LEFT: gl.constexpr = BLOCK_N if SWAP else BLOCK_M
+    CONSUMERS: gl.constexpr = 3 if not PINGPONG and LEFT == 192 else 2
+    OWNERS: gl.constexpr = 1 if PINGPONG else CONSUMERS  # of a tile
+    tiles = make_tiles(M, N, K, beta, gl.to_tensor(1), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, CLUSTER, SWAP, False)
+    stages = make_stages(
+        a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, OWNERS, CLUSTER
     )
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP)
+    out = make_output(c_descs, d_descs, epilogue, CONSUMERS, BUFFERS)
+    run(tiles, stages, out, CONSUMERS, LEFT // OWNERS, PINGPONG)
 
 
 @gluon.jit
-def gemm_coop(
+def gemm_tma(
     a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
-    STAGES: gl.constexpr, PARTS: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
+    BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr, PINGPONG: gl.constexpr,
+    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
 ):  # fmt: skip
-    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
-    out = Output(c_desc, d_desc, buffers(d_desc, 1), barriers(1), epilogue, PARTS)
-    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, gl.to_tensor(1))
-    run_coop(shape, make_pipeline(a_desc, b_desc, STAGES, TRANS_A, TRANS_B), out)
+    """D leaves by TMA, in boxes all alike."""
+    store_by_tma(
+        a_desc, b_desc, (c_desc,), (d_desc,), bias_ptr, M, N, K, alpha, beta, activation, BLOCK_M, BLOCK_N, BLOCK_K,
+        GROUP_M, STAGES, BUFFERS, CLUSTER, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE,
+    )  # fmt: skip
 
 
 @gluon.jit
-def gemm_pingpong(
-    a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
-    STAGES: gl.constexpr, PARTS: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+def gemm_tma_parts(
+    a_desc, b_desc, c_desc, c_desc_2, c_desc_4, c_desc_8, d_desc, d_desc_2, d_desc_4, d_desc_8, bias_ptr, M, N, K,
+    alpha, beta, activation,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
+    BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr, PINGPONG: gl.constexpr,
+    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
 ):  # fmt: skip
-    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
-    out = Output(c_desc, d_desc, buffers(d_desc, 2), barriers(2), epilogue, PARTS)
-    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, gl.to_tensor(1))
-    run_pingpong(shape, make_pipeline(a_desc, b_desc, STAGES, TRANS_A, TRANS_B), out)
+    """The same of any width: what is left of it by boxes of a half, a quarter, an eighth of the columns."""
+    store_by_tma(
+        a_desc, b_desc, (c_desc, c_desc_2, c_desc_4, c_desc_8), (d_desc, d_desc_2, d_desc_4, d_desc_8), bias_ptr,
+        M, N, K, alpha, beta, activation, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, STAGES, BUFFERS, CLUSTER, SYMBOL, SWAP,
+        PINGPONG, TRANS_A, TRANS_B, ACTIVATE,
+    )  # fmt: skip
 
 
 @gluon.jit
-def gemm_swap(
-    a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
-    STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+def gemm_split(
+    a_desc, b_desc, c_desc, d_desc, bias_ptr, partials, semaphores, epoch, splits, M, N, K, alpha, beta, activation,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
+    BUFFERS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
+    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
 ):  # fmt: skip
-    """gemm_pingpong with operands swapped (swap-AB): for few rows of A, which fill the narrow side, 8 at least."""
-    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, True)
-    out = Output(c_desc, d_desc, buffers(d_desc, 2), barriers(2), epilogue, 1)
-    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, gl.to_tensor(1))
-    run_pingpong(shape, make_pipeline(a_desc, b_desc, STAGES, TRANS_A, TRANS_B), out)
+    """Pingpong, and K shared by `splits` units a tile, more than a cluster has: they reduce in the workspace."""
+    tiles = make_tiles(M, N, K, beta, splits, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, SWAP, True)
+    stages = make_stages(a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP)
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP)
+    out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS)
+    own = SplitOutput(out, epilogue, partials, semaphores, epoch, splits, out.MOST)
+    run(tiles, stages, own, 2, BLOCK_N if SWAP else BLOCK_M, True)
 
 
 @gluon.jit
 def gemm_masked(
     a_desc, b_desc, c_ptr, d_ptr, bias_ptr, M, N, K, ldc, ldd, alpha, beta, activation,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
-    STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
+    SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
 ):  # fmt: skip
-    """gemm_pingpong for a C or D of any alignment and leading dimension."""
+    """Pingpong, for a C or D of any alignment and leading dimension."""
+    tiles = make_tiles(M, N, K, beta, gl.to_tensor(1), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, False, False)
+    stages = make_stages(a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, False)
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
-    out = MaskedOutput(c_ptr, d_ptr, ldc, ldd, M, epilogue)
-    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, gl.to_tensor(1))
-    run_pingpong(shape, make_pipeline(a_desc, b_desc, STAGES, TRANS_A, TRANS_B), out)
-
-
-@gluon.jit
-def gemm_swap_split(
-    a_desc, b_desc, c_desc, d_desc, bias_ptr, partials, semaphores, epoch, splits, M, N, K, alpha, beta, activation,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
-    STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
-):  # fmt: skip
-    """gemm_swap with K shared by `splits` blocks a tile, more than a cluster has: they reduce in the workspace."""
-    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, True)
-    out = Output(c_desc, d_desc, buffers(d_desc, 2), barriers(2), epilogue, 1)
-    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, splits)
-    pipeline = make_pipeline(a_desc, b_desc, STAGES, TRANS_A, TRANS_B)
-    run_pingpong(shape, pipeline, SplitOutput(out, epilogue, partials, semaphores, epoch, splits))
+    out = MaskedOutput(c_ptr, d_ptr, ldc, ldd, M, epilogue, BLOCK_N)
+    run(tiles, stages, out, 2, BLOCK_M, True)

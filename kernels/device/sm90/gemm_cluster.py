@@ -7,11 +7,13 @@ All warps load, multiply and store; a barrier of the cluster wants every thread,
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warpgroup_mma_wait
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.device.portable.tiles import rasterise
 from kernels.device.sm90.epilogue import Epilogue
-from kernels.device.sm90.loader import Shape, make_pipeline
+from kernels.device.sm90.loader import make_stages
+from kernels.device.sm90.mainloop import multiply_step, wait_for_parts, zero_parts
+from kernels.device.sm90.scheduler import slice_of
 
 MOST = gl.constexpr(8)  # blocks in a cluster that every device can hold
 
@@ -42,130 +44,130 @@ def load_from_peer(outputs, inputs):
 
 
 @gluon.aggregate
-class Whole:
-    """Where a slice of a tile's K stands in matrices of one product."""
+class Slice:
+    """A block's slice of a tile: where its operands begin, and how much of K is left there."""
 
-    row: gl.tensor
-    col: gl.tensor
-    first: gl.tensor  # step in K
-    BLOCK_K: gl.constexpr
+    left: gl.tensor  # rows
+    right: gl.tensor
+    left_plane: gl.tensor
+    right_plane: gl.tensor
+    k: gl.tensor
+    rest: gl.tensor
+    CLEAR: gl.constexpr  # what follows in K is another group's
 
     @gluon.jit
-    def fetch(self, pipeline, step, pred):
-        pipeline.fetch(step, self.row, self.col, (self.first + step) * self.BLOCK_K, pred)
-
-    @gluon.jit
-    def cut(self, pipeline, step):
-        pass  # TMA brings zeros from beyond the end of K
+    def fetch(self, stages, step, pred):
+        k = self.k + step * stages.BLOCK_K
+        stages.fetch(step, self.left, self.right, k, self.left_plane, self.right_plane, pred)
 
 
 @gluon.jit
-def multiply(shape, pipeline, source, count, SWAP: gl.constexpr):
+def multiply_slice(stages, source, count, ROWS: gl.constexpr, WIDTH: gl.constexpr):
     """The tile's sum over `count` steps in K; loads run STAGES - 1 steps ahead."""
-    ROWS: gl.constexpr = shape.BLOCK_N if SWAP else shape.BLOCK_M
-    COLS: gl.constexpr = shape.BLOCK_M if SWAP else shape.BLOCK_N
-    K_BITS: gl.constexpr = 256  # of K, one instruction takes 32 bytes
-    layout: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0],
-        warps_per_cta=[gl.num_warps(), 1],
-        instr_shape=[16, COLS, K_BITS // pipeline.a_desc.dtype.primitive_bitwidth],
-    )
-    for step in gl.static_range(pipeline.STAGES - 1):
-        source.fetch(pipeline, step, step < count)
-    acc = gl.zeros((ROWS, COLS), gl.float32, layout)
+    for step in gl.static_range(stages.STAGES - 1):
+        source.fetch(stages, step, step < count)
+    parts = zero_parts(ROWS, WIDTH, WIDTH)
     for step in range(count):
-        a, b = pipeline.operands(step)
-        source.cut(pipeline, step)
-        if SWAP:
-            acc = warpgroup_mma(b.permute((1, 0)), a.permute((1, 0)), acc, is_async=True, use_acc=step > 0)
-        else:
-            acc = warpgroup_mma(a, b, acc, is_async=True, use_acc=step > 0)
-        acc = warpgroup_mma_wait(1, deps=(acc,))
+        stages.wait_ready(step)
+        if source.CLEAR:
+            last = source.rest - step * stages.BLOCK_K
+            if last < stages.BLOCK_K:
+                stages.clear(step, last)
+        parts = multiply_step(parts, stages, step, step > 0, 0, WIDTH)
         gl.barrier()  # every warp is done with the buffers of the step before this one
-        ahead = step + pipeline.STAGES - 1
-        source.fetch(pipeline, ahead, ahead < count)
+        ahead = step + stages.STAGES - 1
+        source.fetch(stages, ahead, ahead < count)
     gdc_launch_dependents()  # all is read: the next kernel may come
-    return warpgroup_mma_wait(0, deps=(acc,))
+    return wait_for_parts(parts, WIDTH)[0]
+
+
+@gluon.aggregate
+class Sums:
+    """The tile that a cluster reduces, and where it goes."""
+
+    buf: gl.shared_memory_descriptor
+    c_ptr: gl.tensor
+    d_ptr: gl.tensor
+    ldc: gl.tensor
+    ldd: gl.tensor
+    M: gl.tensor  # one past the last row
+    epilogue: Epilogue
+    splits: gl.tensor
+    SWAP: gl.constexpr
+
+    @gluon.jit
+    def add_and_store(self, rank, row, col):
+        """This block's units of the tile: the sum over the cluster, the epilogue, D."""
+        layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
+        UNIT: gl.constexpr = 128 * gl.num_warps()  # elements added and stored at a time, four a thread
+        BLOCK_N: gl.constexpr = self.buf.shape[1]
+        UNITS: gl.constexpr = self.buf.shape[0] * BLOCK_N // UNIT
+        for unit in range(rank, UNITS, self.splits):
+            inside = unit * UNIT + gl.arange(0, UNIT, layout)
+            total = gl.zeros([UNIT], gl.float32, layout)
+            for peer in gl.static_range(MOST):
+                total += gl.inline_asm(
+                    load_from_peer, ("=f", "r", "r", "r", "r"), [self.buf, peer, self.splits, inside * 4], total.type,
+                    is_pure=False,
+                )  # fmt: skip
+            rows = row + inside // BLOCK_N
+            cols = col + inside % BLOCK_N
+            here = (rows < self.M) & (cols < self.epilogue.N)
+            total *= self.epilogue.alpha
+            if self.epilogue.beta != 0.0:
+                c = gl.load(self.c_ptr + (rows.to(gl.int64) * self.ldc + cols), mask=here, other=0.0)
+                total += self.epilogue.beta * c.to(gl.float32)
+            total = self.epilogue.finish_flat(total, cols)
+            at = rows.to(gl.int64) * self.ldd + cols
+            gl.store(self.d_ptr + at, total.to(self.d_ptr.dtype.element_ty), mask=here)
+
+    @gluon.jit
+    def reduce(self, acc, rank, row, col):
+        """Leave this block's sum where the others of its cluster find it, and store a share of what all of them
+        have."""
+        if self.SWAP:
+            self.buf.permute((1, 0)).store(acc)
+        else:
+            self.buf.store(acc)
+        cluster_arrive()
+        cluster_wait()
+        self.add_and_store(rank, row, col)
+        cluster_arrive()  # no block leaves while another may read its shared memory
+        cluster_wait()
 
 
 @gluon.jit
-def add_and_store(shape, buf, c_ptr, d_ptr, ldc, ldd, epilogue, rank, row, col):
-    """This block's units of the tile: the sum over the cluster, the epilogue, D."""
-    layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
-    UNIT: gl.constexpr = 128 * gl.num_warps()  # elements added and stored at a time, four a thread
-    UNITS: gl.constexpr = shape.BLOCK_M * shape.BLOCK_N // UNIT
-    for unit in range(rank, UNITS, shape.splits):
-        inside = unit * UNIT + gl.arange(0, UNIT, layout)
-        total = gl.zeros([UNIT], gl.float32, layout)
-        for peer in gl.static_range(MOST):
-            total += gl.inline_asm(
-                load_from_peer, ("=f", "r", "r", "r", "r"), [buf, peer, shape.splits, inside * 4], total.type,
-                is_pure=False,
-            )  # fmt: skip
-        rows = row + inside // shape.BLOCK_N
-        cols = col + inside % shape.BLOCK_N
-        here = (rows < shape.M) & (cols < shape.N)
-        total *= epilogue.alpha
-        if epilogue.beta != 0.0:
-            c = gl.load(c_ptr + (rows.to(gl.int64) * ldc + cols), mask=here, other=0.0)
-            total += epilogue.beta * c.to(gl.float32)
-        total = epilogue.finish_flat(total, cols)
-        gl.store(d_ptr + (rows.to(gl.int64) * ldd + cols), total.to(d_ptr.dtype.element_ty), mask=here)
-
-
-@gluon.jit
-def allocate_sums(shape):
+def allocate_sums(BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
     plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
-    return gl.allocate_shared_memory(gl.float32, [shape.BLOCK_M, shape.BLOCK_N], plain)
-
-
-@gluon.jit
-def reduce(shape, buf, acc, c_ptr, d_ptr, ldc, ldd, epilogue, rank, row, col, SWAP: gl.constexpr):
-    """Leave this block's sum where the others of its cluster find it, and store a share of what all of them have."""
-    if SWAP:
-        buf.permute((1, 0)).store(acc)
-    else:
-        buf.store(acc)
-    cluster_arrive()
-    cluster_wait()
-    add_and_store(shape, buf, c_ptr, d_ptr, ldc, ldd, epilogue, rank, row, col)
-    cluster_arrive()  # no block leaves while another may read its shared memory
-    cluster_wait()
-
-
-@gluon.jit
-def run_cluster(shape, pipeline, c_ptr, d_ptr, ldc, ldd, epilogue, SWAP: gl.constexpr):
-    """This block's unit of its cluster's tile, and its share of the sum."""
-    buf = allocate_sums(shape)
-    unit = gl.program_id(0)
-    row, col = shape.rasterise(unit // shape.splits)
-    first, count = shape.steps(unit)
-    gdc_wait()  # what the kernel before this one writes may be our A, B or C, what it reads our D
-    acc = multiply(shape, pipeline, Whole(row, col, first, shape.BLOCK_K), count, SWAP)
-    reduce(shape, buf, acc, c_ptr, d_ptr, ldc, ldd, epilogue, unit % shape.splits, row, col, SWAP)
+    return gl.allocate_shared_memory(gl.float32, [BLOCK_M, BLOCK_N], plain)
 
 
 @gluon.jit
 def gemm_cluster(
     a_desc, b_desc, c_ptr, d_ptr, bias_ptr, splits, M, N, K, ldc, ldd, alpha, beta, activation,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
-    STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
+    SYMBOL: gl.constexpr, SWAP: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
 ):  # fmt: skip
-    """K shared by the `splits` blocks of a cluster, one tile a cluster."""
-    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, splits)
-    pipeline = make_pipeline(a_desc, b_desc, STAGES, TRANS_A, TRANS_B)
+    """K shared by the `splits` blocks of a cluster, one tile a cluster. With operands swapped (swap-AB) for few rows
+    of A, which fill the narrow side, 8 at least."""
+    stages = make_stages(
+        a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, IN_CLUSTER=True, BY_ALL=True
+    )
+    buf = allocate_sums(BLOCK_M, BLOCK_N)
+    unit = gl.program_id(0)
+    row, col = rasterise(unit // splits, gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N), GROUP_M)
+    row *= BLOCK_M
+    col *= BLOCK_N
+    first, count = slice_of(K, splits, unit, BLOCK_K)
+    first *= BLOCK_K
+    gdc_wait()  # what the kernel before this one writes may be our A, B or C, what it reads our D
+    none = gl.to_tensor(0)
+    if SWAP:
+        source = Slice(col, row, none, none, first, K - first, False)
+        acc = multiply_slice(stages, source, count, BLOCK_N, BLOCK_M)
+    else:
+        source = Slice(row, col, none, none, first, K - first, False)
+        acc = multiply_slice(stages, source, count, BLOCK_M, BLOCK_N)
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
-    run_cluster(shape, pipeline, c_ptr, d_ptr, ldc, ldd, epilogue, False)
-
-
-@gluon.jit
-def gemm_swap_cluster(
-    a_desc, b_desc, c_ptr, d_ptr, bias_ptr, splits, M, N, K, ldc, ldd, alpha, beta, activation,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
-    STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
-):  # fmt: skip
-    """gemm_cluster with operands swapped (swap-AB): for few rows of A, which fill the narrow side, 8 at least."""
-    shape = Shape(M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, splits)
-    pipeline = make_pipeline(a_desc, b_desc, STAGES, TRANS_A, TRANS_B)
-    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
-    run_cluster(shape, pipeline, c_ptr, d_ptr, ldc, ldd, epilogue, True)
+    sums = Sums(buf, c_ptr, d_ptr, ldc, ldd, M, epilogue, splits, SWAP)
+    sums.reduce(acc, unit % splits, row, col)

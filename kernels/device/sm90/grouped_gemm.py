@@ -1,19 +1,21 @@
 """Grouped GEMM over arrays of pointers for Hopper in Gluon, for groups large enough. sm_90a only.
 
-As in grouped_sm90.py two warpgroups own a tile each and take turns on the tensor cores; one warp looks groups up and
-loads. TMA wants a descriptor of each matrix, and sizes and addresses are on the device alone: so that warp
-makes them itself, in the block's share of the workspace, whenever it comes to another group. That takes it about two
-microseconds, which is why small groups are faster in grouped_gemm.py.
+As in grouped_mm_pingpong.py two warpgroups own a tile each and take turns on the tensor cores; one warp looks groups up
+and loads. TMA wants a descriptor of each matrix, and sizes and addresses are on the device alone: so that warp makes
+them itself, in the block's share of the workspace, whenever it comes to another group. That takes it about two
+microseconds, which is why small groups are faster in the reference set's grouped_gemm.py.
 """
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.device.portable.grouped_gemm import CHUNK, MAX_SIZE, MAX_TILES
-from kernels.device.sm90.epilogue import Epilogue, columns
-from kernels.device.sm90.loader import Pipeline, barriers, make_pipeline
+from kernels.device.portable.tiles import rasterise
+from kernels.device.sm90.epilogue import Epilogue
+from kernels.device.sm90.loader import Operand, Stages, barriers
+from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.tile_queue import WorkTile, make_queue
 
 MANY = gl.constexpr(256)  # groups that are passed over together: one warp has few registers here
@@ -58,16 +60,6 @@ class Tables:
         group = first + gl.arange(0, MANY, layout)
         return gl.sum(self.tiles(self.size(self.group_m, group), self.size(self.group_n, group)).to(gl.int64), 0)
 
-    @gluon.jit
-    def rasterise(self, tile, M, N):
-        """First row and column of a tile of a group; GROUP_M rows of tiles at a time, so that B stays in L2."""
-        tiles_m = gl.cdiv(M, self.BLOCK_M)
-        per_group = self.GROUP_M * gl.cdiv(N, self.BLOCK_N)
-        first = tile // per_group * self.GROUP_M
-        rows = gl.minimum(tiles_m - first, self.GROUP_M)
-        rest = tile % per_group
-        return (first + rest % rows) * self.BLOCK_M, rest // rows * self.BLOCK_N
-
 
 @gluon.jit
 def pick(values, lane):
@@ -87,15 +79,18 @@ def describe(ptr, ld, extent, K, ALONG: gl.constexpr, BLOCK: gl.constexpr, BLOCK
 
 
 @gluon.jit
-def fed(p, a_desc, b_desc):
-    """The pipeline `p` for other matrices."""
-    return Pipeline(
-        a_desc, b_desc, p.a_bufs, p.b_bufs, p.empty, p.ready, p.STAGES, p.TRANS_A, p.TRANS_B, 1,
-    )  # fmt: skip
+def load(stages, a_desc, b_desc, step, row, col, k, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr):
+    """Bring op(A)[row:, k:] and op(B)[k:, col:] into the buffers of this step, once they are empty."""
+    stages.wait_empty(step)
+    slot = step % stages.STAGES
+    bar = stages.ready.index(slot)
+    mbarrier.expect(bar, a_desc.nbytes_per_cta + b_desc.nbytes_per_cta)
+    tma.async_load(a_desc, [k, row] if TRANS_A else [row, k], bar, stages.left.bufs.index(slot))
+    tma.async_load(b_desc, [col, k] if TRANS_B else [k, col], bar, stages.right.bufs.index(slot))
 
 
 @gluon.jit
-def load_groups(tables, pipeline, queue, a_ptr):
+def load_groups(tables, stages, queue, a_desc, b_desc, a_ptr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr):
     """One warp. Tiles are counted as in grouped_gemm.py."""
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     BLOCK_K: gl.constexpr = tables.BLOCK_K
@@ -106,7 +101,6 @@ def load_groups(tables, pipeline, queue, a_ptr):
     step = 0
     sent = 0
     described = -1
-    own_pipeline = pipeline
     for block in range(0, tables.groups, MANY):
         end = gl.minimum(block + MANY, tables.groups)
         if tables.groups > CHUNK:
@@ -133,24 +127,28 @@ def load_groups(tables, pipeline, queue, a_ptr):
                 M = pick(m, own)
                 N = pick(n, own) // ALIGN * ALIGN
                 K = gl.where(tables.read, pick(k, own) // ALIGN * ALIGN, 0)
-                row, col = tables.rasterise(inside - pick(upto - tiles, own), M, N)
+                tile_m, tile_n = rasterise(
+                    inside - pick(upto - tiles, own), gl.cdiv(M, tables.BLOCK_M), gl.cdiv(N, tables.BLOCK_N),
+                    tables.GROUP_M,
+                )  # fmt: skip
+                row = tile_m * tables.BLOCK_M
+                col = tile_n * tables.BLOCK_N
                 count = gl.cdiv(K, BLOCK_K)
                 index = chunk + at
                 last = K - (count - 1) * BLOCK_K
                 queue.send(sent, WorkTile(row, M, col, index, step, count, last, gl.to_tensor(tables.BLOCK_M)))
                 if (index != described) & (count > 0):
-                    for i in range(gl.maximum(step - pipeline.STAGES, 0), step):
-                        pipeline.wait_ready(i)  # no copy goes by the old descriptors any more
+                    for i in range(gl.maximum(step - stages.STAGES, 0), step):
+                        stages.wait_ready(i)  # no copy goes by the old descriptors any more
                     a = gl.multiple_of(pick(a_table, own).to(a_ptr.dtype), 16)
                     b = gl.multiple_of(pick(b_table, own).to(a_ptr.dtype), 16)
                     lda = pick(lda_table, own) // ALIGN * ALIGN
                     ldb = pick(ldb_table, own) // ALIGN * ALIGN
-                    a_desc = describe(a, lda, M, K, not pipeline.TRANS_A, tables.BLOCK_M, BLOCK_K)
-                    b_desc = describe(b, ldb, N, K, pipeline.TRANS_B, tables.BLOCK_N, BLOCK_K)
-                    own_pipeline = fed(pipeline, a_desc, b_desc)
+                    a_desc = describe(a, lda, M, K, not TRANS_A, tables.BLOCK_M, BLOCK_K)
+                    b_desc = describe(b, ldb, N, K, TRANS_B, tables.BLOCK_N, BLOCK_K)
                     described = index
                 for i in range(count):
-                    own_pipeline.load(step, row, col, i * BLOCK_K)
+                    load(stages, a_desc, b_desc, step, row, col, i * BLOCK_K, TRANS_A, TRANS_B)
                     step += 1
                 sent += 1
                 tile += gl.num_programs(0)
@@ -176,7 +174,7 @@ class GroupTile:
 
 @gluon.aggregate
 class PointerOutput:
-    """Stores tiles by plain stores of 16 bytes, in PARTS parts by columns that pass through shared memory."""
+    """Stores tiles by plain stores of 16 bytes, in parts by columns that pass through shared memory."""
 
     c_ptrs: gl.tensor
     d_ptrs: gl.tensor
@@ -189,7 +187,6 @@ class PointerOutput:
     beta: gl.tensor
     activation: gl.tensor
     bufs: gl.shared_memory_descriptor  # one for each consumer
-    PARTS: gl.constexpr
     ALIGN: gl.constexpr
     ACTIVATE: gl.constexpr
 
@@ -226,12 +223,11 @@ class PointerOutput:
         gl.store(tile.d_ptr + (rows.to(gl.int64)[:, None] * tile.ldd + cols[None, :]), buf.load(layout), mask=inside)
 
     @gluon.jit
-    def store(self, acc, CONSUMER: gl.constexpr, work, tile):
+    def store(self, parts, CONSUMER: gl.constexpr, work, tile):
         alpha = gl.where(work.count > 0, self.alpha, 0.0)  # an empty group has no product that Inf could multiply
         epilogue = Epilogue(tile.bias_ptr, tile.N, alpha, self.beta, self.activation, self.ACTIVATE, False)
         buf = self.bufs.index(CONSUMER)
-        parts = columns(acc, self.PARTS)
-        for i in gl.static_range(self.PARTS):
+        for i in gl.static_range(len(parts)):
             part = parts[i] * alpha
             col = tile.col + i * part.shape[1]
             if self.beta != 0.0:
@@ -244,30 +240,29 @@ class PointerOutput:
 
 
 @gluon.jit
-def consume(pipeline, queue, out, turns, FIRST: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr):
+def consume(stages, queue, out, turns, FIRST: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr):
     """Four warps: multiply and store every second tile of this program, beginning with tile FIRST."""
-    layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, COLS, 16])
     turn = 1 - FIRST  # the first consumer need not wait for its first turn
     n = FIRST
     work = queue.receive(n)
     while work.count >= 0:
         tile = out.tile(work)
-        step = work.step
-        acc = gl.zeros((ROWS, COLS), gl.float32, layout)
+        parts = zero_parts(ROWS, COLS, out.bufs.shape[2])
         mbarrier.wait(turns.index(FIRST), turn)
         turn ^= 1
-        for i in range(work.count):
-            a, b = pipeline.operands(step)
-            acc = warpgroup_mma(a, b, acc, is_async=True, use_acc=i > 0)
-            acc = warpgroup_mma_wait(1, deps=(acc,))
-            pipeline.release(step + pipeline.STAGES - 1, i > 0)  # the one before this is done
-            step += 1
+        parts, step = multiply(parts, stages, work.step, work.count, work.last, 0, COLS, False, True)
         mbarrier.arrive(turns.index(1 - FIRST), count=1)
-        acc = warpgroup_mma_wait(0, deps=(acc,))
-        pipeline.release(step + pipeline.STAGES - 1, work.count > 0)
-        out.store(acc, FIRST, work, tile)
+        parts = wait_for_parts(parts, COLS)
+        stages.release(step + stages.STAGES - 1, work.count > 0)
+        out.store(parts, FIRST, work, tile)
         n += 2
         work = queue.receive(n)
+
+
+@gluon.jit
+def buffers_for(desc, STAGES: gl.constexpr, ROWS: gl.constexpr, TURNED: gl.constexpr):
+    bufs = gl.allocate_shared_memory(desc.dtype, [STAGES] + desc.block_type.shape, desc.layout)  # noqa: RUF005
+    return Operand(bufs, ROWS, 1, TURNED, 64, 1, 0, "")
 
 
 @gluon.jit
@@ -288,22 +283,24 @@ def grouped_gemm_pingpong(
     ld = gl.to_tensor(BLOCK_K).to(gl.int64)
     a_desc = describe(a_ptr, ld, BLOCK_M, BLOCK_K, not TRANS_A, BLOCK_M, BLOCK_K)
     b_desc = describe(a_ptr, ld, BLOCK_N, BLOCK_K, TRANS_B, BLOCK_N, BLOCK_K)
-    pipeline = make_pipeline(a_desc, b_desc, STAGES, TRANS_A, TRANS_B)
+    left = buffers_for(a_desc, STAGES, BLOCK_M, TRANS_A)
+    right = buffers_for(b_desc, STAGES, BLOCK_N, not TRANS_B)
+    stages = Stages(left, right, barriers(STAGES), barriers(STAGES), STAGES, BLOCK_K, 1, False, 2, False, False)
     tables = Tables(
         a_ptrs, b_ptrs, group_m, group_n, group_k, group_lda, group_ldb, groups, alpha != 0.0,
         BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, ALIGN,
     )  # fmt: skip
     out = PointerOutput(
         c_ptrs, d_ptrs, bias_ptrs, group_n, group_ldc, group_ldd, d_ptr, alpha, beta, activation,
-        gl.allocate_shared_memory(d_ptr.dtype.element_ty, [2, BLOCK_M, COLS], d_layout), PARTS, ALIGN, ACTIVATE,
+        gl.allocate_shared_memory(d_ptr.dtype.element_ty, [2, BLOCK_M, COLS], d_layout), ALIGN, ACTIVATE,
     )  # fmt: skip
     queue = make_queue()
     turns = barriers(2)
     gl.warp_specialize(
         [
-            (consume, (pipeline, queue, out, turns, 0, BLOCK_M, BLOCK_N)),
-            (consume, (pipeline, queue, out, turns, 1, BLOCK_M, BLOCK_N)),
-            (load_groups, (tables, pipeline, queue, a_ptr)),
+            (consume, (stages, queue, out, turns, 0, BLOCK_M, BLOCK_N)),
+            (consume, (stages, queue, out, turns, 1, BLOCK_M, BLOCK_N)),
+            (load_groups, (tables, stages, queue, a_desc, b_desc, a_ptr, TRANS_A, TRANS_B)),
         ],
         [4, 1],
         [232, 40],

@@ -7,72 +7,45 @@ a block may find that nothing of it is left, and then adds zeros.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.epilogue import Epilogue
-from kernels.device.sm90.gemm_cluster import allocate_sums, multiply, reduce
-from kernels.device.sm90.grouped_mm_pingpong import cut_operands
+from kernels.device.sm90.gemm_cluster import Slice, Sums, allocate_sums, multiply_slice
 from kernels.device.sm90.groups import Groups
-from kernels.device.sm90.loader import Shape, make_pipeline
-
-
-@gluon.aggregate
-class Piece:
-    """Where a slice of a group's K stands in the matrices of all groups, and how much of K is left from there on."""
-
-    a_row: gl.tensor
-    a_k: gl.tensor
-    b_col: gl.tensor
-    b_k: gl.tensor
-    left: gl.tensor
-    BLOCK_K: gl.constexpr
-
-    @gluon.jit
-    def fetch(self, pipeline, step, pred):
-        bar = pipeline.ready.index(step % pipeline.STAGES)
-        mbarrier.expect(bar, pipeline.a_desc.nbytes_per_cta + pipeline.b_desc.nbytes_per_cta, pred=pred)
-        pipeline.fetch_a(step, 0, self.a_row, self.a_k + step * self.BLOCK_K, pred)
-        pipeline.fetch_b(step, self.b_col, self.b_k + step * self.BLOCK_K, pred)
-
-    @gluon.jit
-    def cut(self, pipeline, step):
-        """The last step may reach into the next group."""
-        last = self.left - step * self.BLOCK_K
-        if last < self.BLOCK_K:
-            cut_operands(pipeline, step, last)
+from kernels.device.sm90.loader import make_stages
+from kernels.device.sm90.scheduler import slice_of
 
 
 @gluon.jit
 def grouped_mm_cluster(
     a_desc, b_desc, c_ptr, d_ptr, bias_ptr, offs_ptr, splits, M, N, K, groups, a_step, b_step, d_step,
     ldc, ldd, batch_stride_bias, alpha, beta, activation, offs_wide,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
-    STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
+    SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
 ):  # fmt: skip
     """One tile of one group for each cluster of `splits` blocks."""
     WHOLE: gl.constexpr = 128 // d_ptr.dtype.element_ty.primitive_bitwidth  # N, ldc and ldd: the guard asks it
     groups_at = Groups(
         offs_ptr, offs_wide, groups, M, N, K, a_step, b_step, d_step, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, False,
     )  # fmt: skip
-    pipeline = make_pipeline(a_desc, b_desc, STAGES, TRANS_A, TRANS_B)
+    stages = make_stages(
+        a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, False, RANK=3, IN_CLUSTER=True,
+        BY_ALL=True,
+    )  # fmt: skip
     gdc_wait()  # what the kernel before this one writes may be our A, B, C or ends, what it reads our D
     unit = gl.program_id(0)
     index, row, col = groups_at.equal_tile(unit // splits)
     start, depth = groups_at.equal_cut(index, 0, gl.to_tensor(0))
-    end = index * d_step + M  # of the group in D
-    shape = Shape(end, N // WHOLE * WHOLE, depth, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, splits)
-    buf = allocate_sums(shape)
-    first, count = shape.steps(unit)  # of a short group none, or fewer
+    buf = allocate_sums(BLOCK_M, BLOCK_N)
+    first, count = slice_of(depth, splits, unit, BLOCK_K)  # of a short group none, or fewer
     first *= BLOCK_K
-    a_row, a_k, b_col, b_k = groups_at.equal_operands(index, row, col, start, TRANS_A, TRANS_B)
-    source = Piece(a_row, a_k + first, b_col, b_k + first, depth - first, BLOCK_K)
-    acc = multiply(shape, pipeline, source, count, False)
+    a_plane, b_plane = groups_at.planes(index)
+    source = Slice(row, col, a_plane, b_plane, start + first, depth - first, TRANS_A and not TRANS_B)
+    acc = multiply_slice(stages, source, count, BLOCK_M, BLOCK_N)
     alpha = gl.where(depth > 0, alpha, 0.0)  # an empty group has no product that Inf could multiply
-    epilogue = Epilogue(bias_ptr, shape.N, alpha, beta, activation, ACTIVATE, False).moved(
+    epilogue = Epilogue(bias_ptr, N // WHOLE * WHOLE, alpha, beta, activation, ACTIVATE, False).moved(
         index.to(gl.int64) * batch_stride_bias
     )
-    reduce(
-        shape, buf, acc, c_ptr, d_ptr, ldc // WHOLE * WHOLE, ldd // WHOLE * WHOLE, epilogue, unit % splits,
-        index * d_step + row, col, False,
-    )  # fmt: skip
+    end = index * d_step + M  # of the group in D
+    sums = Sums(buf, c_ptr, d_ptr, ldc // WHOLE * WHOLE, ldd // WHOLE * WHOLE, end, epilogue, splits, False)
+    sums.reduce(acc, unit % splits, index * d_step + row, col)

@@ -2,9 +2,9 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.device.portable.tiles import rasterise
 from kernels.device.sm90.tile_queue import WorkTile
 
 CHUNK = gl.constexpr(128)  # groups whose ends are read at once
@@ -25,9 +25,9 @@ class Groups:
     M: gl.tensor  # of one group, or with ends that cut rows: of all
     N: gl.tensor
     K: gl.tensor  # of one group, or with ends that cut K: of all
-    a_step: gl.tensor  # stored rows of A from one group to the next; 0 where all groups are in one matrix
+    a_step: gl.tensor  # 0 where all groups are in one matrix A; else its tensor map has a plane for each
     b_step: gl.tensor
-    d_step: gl.tensor
+    d_step: gl.tensor  # stored rows of D from one group to the next
     BLOCK_M: gl.constexpr
     BLOCK_N: gl.constexpr
     BLOCK_K: gl.constexpr
@@ -47,13 +47,9 @@ class Groups:
 
     @gluon.jit
     def inside(self, tile, tiles_m):
-        """Row of tiles, and first column, of tile number `tile` of a group: GROUP_M rows of tiles at a time, so that B
-        stays in L2."""
-        per_group = self.GROUP_M * gl.cdiv(self.N, self.BLOCK_N)
-        first = tile // per_group * self.GROUP_M
-        rows = gl.minimum(tiles_m - first, self.GROUP_M)
-        rest = tile % per_group
-        return first + rest % rows, rest // rows * self.BLOCK_N
+        """Row of tiles, and first column, of tile number `tile` of a group."""
+        row, column = rasterise(tile, tiles_m, gl.cdiv(self.N, self.BLOCK_N), self.GROUP_M)
+        return row, column * self.BLOCK_N
 
     @gluon.jit
     def equal_tile(self, tile):
@@ -78,38 +74,23 @@ class Groups:
         return start, depth
 
     @gluon.jit
-    def equal_operands(self, index, row, col, start, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr):
-        """Where the A and B of such a tile begin in the matrices of all groups: row and K, column and K."""
-        a_row = row
-        a_k = start
-        b_col = col
-        b_k = start
-        if TRANS_A:
-            a_k += index * self.a_step
-        else:
-            a_row += index * self.a_step
-        if TRANS_B:
-            b_col += index * self.b_step
-        else:
-            b_k += index * self.b_step
-        return a_row, a_k, b_col, b_k
+    def planes(self, index):
+        """Of A and of B, the plane that is group `index`'s matrix."""
+        return gl.where(self.a_step > 0, index, 0), gl.where(self.b_step > 0, index, 0)
 
 
 @gluon.jit
-def load_steps(groups, pipeline, step, count, a_row, a_k, b_col, b_k, boxes):
-    """A tile's A and B through the pipeline; of A only the boxes that hold rows of the group."""
-    ROWS: gl.constexpr = groups.BLOCK_M // pipeline.A_BOXES
+def load_steps(stages, step, count, row, col, k, a_plane, b_plane, height):
+    """A tile's A and B through the pipeline; where A comes in runs of rows, only those that hold rows of the tile."""
     for i in range(count):
-        pipeline.wait_empty(step)
-        if pipeline.A_BOXES == 1:
-            bytes_of_both: gl.constexpr = pipeline.a_desc.nbytes_per_cta + pipeline.b_desc.nbytes_per_cta
-            mbarrier.expect(pipeline.ready.index(step % pipeline.STAGES), bytes_of_both)
+        at = k + i * stages.BLOCK_K
+        if stages.right.RUN > 0:
+            runs = gl.minimum(gl.cdiv(height, stages.right.RUN), stages.right.ROWS // stages.right.RUN)
+            stages.load(step, col, row, at, b_plane, a_plane, runs)
+        elif stages.SWAP:
+            stages.load(step, col, row, at, b_plane, a_plane)
         else:
-            pipeline.expect(step, gl.minimum(boxes, pipeline.A_BOXES))
-            for box in gl.static_range(1, pipeline.A_BOXES):
-                pipeline.fetch_a(step, box, a_row + box * ROWS, a_k + i * groups.BLOCK_K, box < boxes)
-        pipeline.fetch_a(step, 0, a_row, a_k + i * groups.BLOCK_K)
-        pipeline.fetch_b(step, b_col, b_k + i * groups.BLOCK_K)
+            stages.load(step, row, col, at, a_plane, b_plane)
         step += 1
     return step
 
@@ -125,7 +106,7 @@ def finish(queue, sent, row, step):
 
 
 @gluon.jit
-def load_ragged(groups, pipeline, queue):
+def load_ragged(groups, stages, queue):
     """One warp, where ends cut the rows of A and D. Ends are scanned CHUNK at a time by a prefix sum over their tiles.
 
     Ends are clamped to [previous end, M], so a table that lies gives wrong rows but never an address outside, and no
@@ -174,12 +155,9 @@ def load_ragged(groups, pipeline, queue):
             else:
                 row = row_start + row * groups.BLOCK_M
                 height = row_end - row
-            boxes = gl.cdiv(height, groups.BLOCK_M // pipeline.A_BOXES)
             queue.send(sent, WorkTile(row, row_end, col, index, step, count, last, height))
-            if pipeline.TRANS_B:
-                step = load_steps(groups, pipeline, step, count, row, 0, col + index * groups.b_step, 0, boxes)
-            else:
-                step = load_steps(groups, pipeline, step, count, row, 0, col, index * groups.b_step, boxes)
+            a_plane, b_plane = groups.planes(index)
+            step = load_steps(stages, step, count, row, col, 0, a_plane, b_plane, height)
             sent += 1
             tile += gl.num_programs(0)
         before += total
@@ -187,7 +165,7 @@ def load_ragged(groups, pipeline, queue):
 
 
 @gluon.jit
-def load_equal(groups, pipeline, queue):
+def load_equal(groups, stages, queue):
     """One warp, where every group has as many tiles: ends cut K, or there are none."""
     gdc_wait()  # what the kernel before this one writes may be our A, B or ends
     tiles_m = gl.cdiv(groups.M, groups.BLOCK_M)
@@ -203,11 +181,12 @@ def load_equal(groups, pipeline, queue):
         count = gl.cdiv(depth, groups.BLOCK_K)
         first = row + index * groups.d_step
         end = index * groups.d_step + groups.M
-        last = depth - (count - 1) * groups.BLOCK_K
+        last = gl.to_tensor(groups.BLOCK_K)
+        if groups.offs_ptr.to(gl.int64) != 0:
+            last = depth - (count - 1) * groups.BLOCK_K  # what follows is another group's
         height = gl.to_tensor(groups.BLOCK_M)
         queue.send(sent, WorkTile(first, end, col, index, step, count, last, height))
-        a_row, a_k, b_col, b_k = groups.equal_operands(index, row, col, start, pipeline.TRANS_A, pipeline.TRANS_B)
-        boxes = gl.cdiv(end - first, groups.BLOCK_M // pipeline.A_BOXES)
-        step = load_steps(groups, pipeline, step, count, a_row, a_k, b_col, b_k, boxes)
+        a_plane, b_plane = groups.planes(index)
+        step = load_steps(stages, step, count, row, col, start, a_plane, b_plane, height)
         sent += 1
     finish(queue, sent, 0, step)

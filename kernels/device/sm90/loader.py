@@ -1,167 +1,219 @@
-"""How Hopper kernels read: the work units, and the pipeline of buffers that A and B pass through. No kernel here."""
+"""The loader: the stages of shared memory that both operands pass through, and how TMA fills them. No kernel here.
+
+Left is the operand on the side of the instruction's M: op(A), or op(B)^T with operands swapped. A stage has of each
+operand lines of 128 bytes. An operand that is contiguous along K has BLOCK_K bytes of a row in one or two lines, all
+rows of a line one after the other; one that is contiguous along M or N ("turned") comes in boxes of 64 of its rows,
+each with BLOCK_K lines.
+
+Boxes are loaded in assembly: the compiler need not follow each buffer, and one box can go to all blocks of a cluster.
+"""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.device.sm90.loader_assembly import arrive_at_all, clear_lines, load_assembly
 
-@gluon.aggregate
-class Shape:
-    """Sizes of the problem, and of a tile."""
+UNIT = gl.constexpr(8)  # rows of a buffer that are swizzled together
+LINE = gl.constexpr(128)
 
-    M: gl.tensor
-    N: gl.tensor
-    K: gl.tensor
-    BLOCK_M: gl.constexpr
-    BLOCK_N: gl.constexpr
-    BLOCK_K: gl.constexpr
-    GROUP_M: gl.constexpr
-    splits: gl.tensor  # K of a tile is shared by this many work units; 1 where it is not shared
 
-    @gluon.jit
-    def work(self):
-        """Work units in all; unit p is split p % splits of tile p / splits."""
-        return gl.cdiv(self.M, self.BLOCK_M) * gl.cdiv(self.N, self.BLOCK_N) * self.splits
+@gluon.constexpr_function
+def facts_of(operand):
+    names = ("PARAMETER", "ROWS", "LINES", "TURNED", "BOX", "SHARERS", "RUN")
+    return tuple(getattr(operand, name).value for name in names)
 
-    @gluon.jit
-    def steps(self, unit):
-        """First step in K of a unit, and how many it has (at least one: the host sees to it)."""
-        total = gl.cdiv(self.K, self.BLOCK_K)
-        each = gl.cdiv(total, self.splits)
-        first = unit % self.splits * each
-        return first, min(each, total - first)
 
-    @gluon.jit
-    def rasterise(self, tile):
-        """First row and column of a tile; GROUP_M rows of tiles at a time, so that B stays in L2."""
-        tiles_m = gl.cdiv(self.M, self.BLOCK_M)
-        per_group = self.GROUP_M * gl.cdiv(self.N, self.BLOCK_N)
-        first = tile // per_group * self.GROUP_M
-        rows = min(tiles_m - first, self.GROUP_M)
-        inside = tile % per_group
-        return (first + inside % rows) * self.BLOCK_M, inside // rows * self.BLOCK_N
+@gluon.jit
+def meet(CLUSTER: gl.constexpr):
+    """Every thread of the cluster comes here once, before the first message between blocks."""
+    if CLUSTER > 1:
+        gl.inline_asm(
+            "fence.mbarrier_init.release.cluster;\nbarrier.cluster.arrive.relaxed.aligned;\n"
+            "barrier.cluster.wait.acquire.aligned;", "~{memory}", [], [], is_pure=False,
+        )  # fmt: skip
+
+
+@gluon.jit
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr = 1):
+    bars = mbarrier.allocate_mbarrier(batch=COUNT)
+    for i in gl.static_range(COUNT):
+        mbarrier.init(bars.index(i), count=ARRIVALS)
+    return bars
 
 
 @gluon.aggregate
-class Pipeline:
-    """STAGES pairs of buffers that A and B pass through, with a barrier for each state."""
+class Operand:
+    """One operand's buffers, those of all stages."""
 
-    a_desc: tma.tensor_descriptor
-    b_desc: tma.tensor_descriptor
-    a_bufs: gl.shared_memory_descriptor
-    b_bufs: gl.shared_memory_descriptor
+    bufs: gl.shared_memory_descriptor
+    ROWS: gl.constexpr  # of a tile, in whole units
+    LINES: gl.constexpr  # of a row in a step; of a turned one boxes are as many times 64 lines
+    TURNED: gl.constexpr
+    BOX: gl.constexpr  # rows of a turned one in a line
+    SHARERS: gl.constexpr  # blocks of the cluster that need the same rows: each loads its share for all
+    RUN: gl.constexpr  # rows of a box of which a tile may need none; 0: it needs all
+    PARAMETER: gl.constexpr  # of the entry point: its tensor map
+
+    @gluon.jit
+    def at(self, slot, FIRST: gl.constexpr):
+        """Bytes from the first buffer to row FIRST of a stage."""
+        return slot * (self.ROWS * self.LINES * LINE) + FIRST * self.row_bytes()
+
+    @gluon.jit
+    def row_bytes(self):
+        """From a row to the next, of a turned one in the mean."""
+        return (self.LINES if self.TURNED else 1) * LINE
+
+    @gluon.jit
+    def own_share(self):
+        """First row of those that this block loads."""
+        first = 0
+        if self.SHARERS > 1:
+            first = gl.program_id(0) % self.SHARERS * (self.ROWS // self.SHARERS)
+        return first
+
+    @gluon.jit
+    def clear(self, slot, last, IN_CLUSTER: gl.constexpr):
+        """What a stage holds of K from `last` on, set to zero: the next group's, whose numbers may be no numbers. Of an
+        operand that is contiguous along K a row ends with K, and TMA brings zeros."""
+        if self.TURNED:
+            THREADS: gl.constexpr = gl.num_warps() * 32
+            ASSEMBLY: gl.constexpr = clear_lines(
+                self.ROWS // self.BOX, 64 * self.LINES, self.BOX * 2, THREADS, IN_CLUSTER
+            )
+            gl.inline_asm(ASSEMBLY, "r,r,r,~{memory}", [self.bufs, self.at(slot, 0), last], [], is_pure=False)
+
+
+@gluon.aggregate
+class Stages:
+    """The pipeline: both operands, and a barrier for each state of a stage."""
+
+    left: Operand
+    right: Operand
     empty: gl.shared_memory_descriptor
     ready: gl.shared_memory_descriptor
     STAGES: gl.constexpr
-    TRANS_A: gl.constexpr
-    TRANS_B: gl.constexpr
-    A_BOXES: gl.constexpr  # boxes of A in a step, one below the other
-
-    @gluon.jit
-    def load(self, step, row, col, k):
-        """Bring op(A)[row:, k:] and op(B)[k:, col:] into the buffers of this step, once they are empty."""
-        self.wait_empty(step)
-        self.fetch(step, row, col, k)
-
-    @gluon.jit
-    def wait_empty(self, step):
-        mbarrier.wait(self.empty.index(step % self.STAGES), (step // self.STAGES & 1) ^ 1)
-
-    @gluon.jit
-    def fetch(self, step, row, col, k, pred=True):
-        """The same for buffers known to be empty."""
-        bar = self.ready.index(step % self.STAGES)
-        mbarrier.expect(bar, self.a_desc.nbytes_per_cta + self.b_desc.nbytes_per_cta, pred=pred)
-        self.fetch_a(step, 0, row, k, pred)
-        self.fetch_b(step, col, k, pred)
-
-    @gluon.jit
-    def fetch_a(self, step, box, row, k, pred=True):
-        """Queue one box of A; whoever calls has told the barrier of its bytes."""
-        slot = step % self.STAGES
-        buf = self.a_bufs.index(slot * self.A_BOXES + box)
-        if self.TRANS_A:
-            tma.async_load(self.a_desc, [k, row], self.ready.index(slot), buf, pred=pred)
-        else:
-            tma.async_load(self.a_desc, [row, k], self.ready.index(slot), buf, pred=pred)
-
-    @gluon.jit
-    def fetch_b(self, step, col, k, pred=True):
-        slot = step % self.STAGES
-        if self.TRANS_B:
-            tma.async_load(self.b_desc, [col, k], self.ready.index(slot), self.b_bufs.index(slot), pred=pred)
-        else:
-            tma.async_load(self.b_desc, [k, col], self.ready.index(slot), self.b_bufs.index(slot), pred=pred)
-
-    @gluon.jit
-    def expect(self, step, a_boxes):
-        """Tell this step's barrier the bytes of so many boxes of A, and of B."""
-        total = a_boxes * self.a_desc.nbytes_per_cta + self.b_desc.nbytes_per_cta
-        gl.inline_asm(
-            "{ .reg .pred first; .reg .b32 lane;\n"
-            "mov.u32 lane, %laneid;\nsetp.eq.u32 first, lane, 0;\n"
-            "@first mbarrier.arrive.expect_tx.shared.b64 _, [$0], $1; }",
-            "r,r,~{memory}",
-            [self.ready.index(step % self.STAGES), total],
-            [],
-            is_pure=False,
-        )
+    BLOCK_K: gl.constexpr
+    CLUSTER: gl.constexpr  # blocks that share what they load
+    SWAP: gl.constexpr  # left is B
+    RANK: gl.constexpr  # of A's and B's tensor maps: 3 where the last dimension is the group's
+    IN_CLUSTER: gl.constexpr
+    BY_ALL: gl.constexpr  # all warps load; else one
 
     @gluon.jit
     def wait_ready(self, step):
         mbarrier.wait(self.ready.index(step % self.STAGES), step // self.STAGES & 1)
 
     @gluon.jit
-    def operands(self, step):
-        """This step's A, its first box, and B, once they have arrived."""
-        self.wait_ready(step)
+    def wait_empty(self, step):
+        mbarrier.wait(self.empty.index(step % self.STAGES), (step // self.STAGES & 1) ^ 1)
+
+    @gluon.jit
+    def fetch(self, step, left, right, k, left_plane=0, right_plane=0, pred=1):
+        """Bring both operands, from these rows and this step in K on, into buffers that are empty. The bytes are all
+        that arrive in this block, whoever sends them. Unless `pred`, nothing; where the right operand comes in runs of
+        rows, so many of them. Planes: which of the groups' matrices, where they have one each."""
         slot = step % self.STAGES
-        a = self.a_bufs.index(slot * self.A_BOXES)
-        b = self.b_bufs.index(slot)
-        if self.TRANS_A:
-            a = a.permute((1, 0))
-        if self.TRANS_B:
-            b = b.permute((1, 0))
-        return a, b
+        ASSEMBLY: gl.constexpr = load_assembly(
+            facts_of(self.left), facts_of(self.right), self.RANK, LINE * 8 // self.left.bufs.dtype.primitive_bitwidth,
+            self.IN_CLUSTER, self.BY_ALL,
+        )  # fmt: skip
+        first = self.right.own_share()
+        gl.inline_asm(
+            ASSEMBLY, "r,r,r,r,r,r,r,r,r,r,r,~{memory}",
+            [self.left.bufs, self.left.at(slot, 0), left, left_plane,
+             self.right.bufs, self.right.at(slot, 0) + first * self.right.row_bytes(), right + first, right_plane,
+             k, self.ready.index(slot), gl.to_tensor(pred).to(gl.int32)],
+            [], is_pure=False,
+        )  # fmt: skip
+
+    @gluon.jit
+    def load(self, step, left, right, k, left_plane=0, right_plane=0, runs=1):
+        """The same, once they are empty."""
+        self.wait_empty(step)
+        self.fetch(step, left, right, k, left_plane, right_plane, runs)
+
+    @gluon.jit
+    def clear(self, step, last):
+        """Of K from `last` on this step counts as zero."""
+        slot = step % self.STAGES
+        self.left.clear(slot, last, self.IN_CLUSTER)
+        self.right.clear(slot, last, self.IN_CLUSTER)
+        fence_async_shared()  # the tensor cores read what was written here
+        gl.barrier()
 
     @gluon.jit
     def release(self, step, pred=True):
-        mbarrier.arrive(self.empty.index(step % self.STAGES), count=1, pred=pred)
+        """To all blocks that write into this one's buffers; of a cluster each warp tells for itself."""
+        bar = self.empty.index(step % self.STAGES)
+        if self.CLUSTER > 1:
+            gl.inline_asm(
+                arrive_at_all(self.CLUSTER), "r,r,~{memory}", [bar, gl.to_tensor(pred).to(gl.int32)], [], is_pure=False
+            )
+        else:
+            mbarrier.arrive(bar, count=1, pred=pred)
 
 
 @gluon.jit
-def barriers(COUNT: gl.constexpr):
-    bars = mbarrier.allocate_mbarrier(batch=COUNT)
-    for i in gl.static_range(COUNT):
-        mbarrier.init(bars.index(i), count=1)
-    return bars
-
-
-@gluon.jit
-def buffers(desc, COUNT: gl.constexpr):
-    return gl.allocate_shared_memory(desc.dtype, [COUNT] + desc.block_type.shape, desc.layout)  # noqa: RUF005
-
-
-@gluon.jit
-def make_pipeline(
-    a_desc, b_desc, STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, A_BOXES: gl.constexpr = 1
-):
-    return Pipeline(
-        a_desc, b_desc, buffers(a_desc, STAGES * A_BOXES), buffers(b_desc, STAGES), barriers(STAGES), barriers(STAGES),
-        STAGES, TRANS_A, TRANS_B, A_BOXES,
-    )  # fmt: skip
-
-
-@gluon.jit
-def load_partition(shape, pipeline):
-    """One warp: brings every tile's A and B through the pipeline."""
+def load_partition(tiles, stages):
+    """One warp: brings every unit's operands through the pipeline."""
+    meet(stages.CLUSTER)
     gdc_wait()  # what the kernel before this one writes may be our A or B
     step = 0
-    for unit in range(gl.program_id(0), shape.work(), gl.num_programs(0)):
-        row, col = shape.rasterise(unit // shape.splits)
-        first, count = shape.steps(unit)
+    for unit in range(tiles.first(), tiles.count(), tiles.stride()):
+        left, right = tiles.place(unit)
+        first, count = tiles.steps(unit)
         for i in range(first, first + count):
-            pipeline.load(step, row, col, i * shape.BLOCK_K)
+            stages.load(step, left, right, i * stages.BLOCK_K)
             step += 1
     gdc_launch_dependents()  # all is read or on its way: the next kernel may come
+    if stages.CLUSTER > 1:
+        for _ in range(stages.STAGES):  # no block leaves while another may still tell its barriers
+            stages.wait_empty(step)
+            step += 1
+
+
+@gluon.constexpr_function
+def lines_of(block_k, dtype):
+    """Lines of 128 bytes in which a row's BLOCK_K elements stand."""
+    return block_k * dtype.primitive_bitwidth // 1024
+
+
+@gluon.jit
+def make_operand(
+    desc, STAGES: gl.constexpr, ROWS: gl.constexpr, BLOCK_K: gl.constexpr, TURNED: gl.constexpr,
+    PARAMETER: gl.constexpr, SHARERS: gl.constexpr, RUN: gl.constexpr,
+):  # fmt: skip
+    BOX: gl.constexpr = ROWS if ROWS < 64 else 64
+    STEP: gl.constexpr = BOX if TURNED else UNIT
+    WHOLE: gl.constexpr = (ROWS + STEP - 1) // STEP * STEP
+    LINES: gl.constexpr = lines_of(BLOCK_K, desc.dtype)
+    COUNT: gl.constexpr = STAGES * WHOLE // STEP * (1 if TURNED else LINES)
+    bufs = gl.allocate_shared_memory(desc.dtype, [COUNT] + desc.block_type.shape, desc.layout)  # noqa: RUF005
+    return Operand(bufs, WHOLE, LINES, TURNED, BOX, SHARERS, RUN, PARAMETER)
+
+
+@gluon.jit
+def make_stages(
+    a_desc, b_desc, SYMBOL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
+    STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, SWAP: gl.constexpr, OWNERS: gl.constexpr = 1,
+    CLUSTER: gl.constexpr = 1, RUN: gl.constexpr = 0, RANK: gl.constexpr = 2, IN_CLUSTER: gl.constexpr = False,
+    BY_ALL: gl.constexpr = False,
+):  # fmt: skip
+    """OWNERS: warpgroups that multiply one tile. CLUSTER: blocks that share what is loaded of the right operand."""
+    # A and B are the entry point's first parameters: a descriptor is five of them, of which one is its tensor map.
+    A: gl.constexpr = SYMBOL + "_param_0"
+    B: gl.constexpr = SYMBOL + "_param_5"
+    if SWAP:
+        left = make_operand(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B, 1, 0)
+        right = make_operand(a_desc, STAGES, BLOCK_M, BLOCK_K, TRANS_A, A, CLUSTER, RUN)
+    else:
+        left = make_operand(a_desc, STAGES, BLOCK_M, BLOCK_K, TRANS_A, A, 1, 0)
+        right = make_operand(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B, CLUSTER, RUN)
+    RELEASES: gl.constexpr = OWNERS if CLUSTER == 1 else OWNERS * 4 * CLUSTER  # of a cluster each warp tells
+    return Stages(
+        left, right, barriers(STAGES, RELEASES), barriers(STAGES), STAGES, BLOCK_K, CLUSTER, SWAP,
+        RANK, IN_CLUSTER or CLUSTER > 1, BY_ALL,
+    )  # fmt: skip

@@ -1,0 +1,90 @@
+"""What the loader says in assembly: copies by TMA, zeros where a group ends, messages between blocks. No kernel here.
+
+The compiler passes the addresses of buffers and barriers without their block's rank: in a cluster they are as good as
+block 0's, and `mapa` makes them this block's own.
+"""
+
+from triton.experimental import gluon
+
+
+@gluon.constexpr_function
+def load_assembly(left, right, rank, k_line, in_cluster, by_all):
+    """A step's boxes of both operands, and their bytes to a barrier, by one thread of those that come here (PTX ISA,
+    cp.async.bulk.tensor); a box that blocks of a cluster share goes to the same place in each of them. Left and right
+    are (PARAMETER, ROWS, LINES, TURNED, BOX, SHARERS, RUN) of the operands. A tensor map is a parameter of the entry
+    point: assembly names it. by_all: all warps come here.
+
+    Inputs: of either operand buffers, bytes from there to the stage, row and plane; first in K; barrier; whether, or
+    how many runs.
+    """
+
+    def boxes(operand):
+        """(bytes, rows, elements of K) from the first to each box that this block loads."""
+        _, rows, lines, turned, box, sharers, run = operand
+        share = rows // sharers
+        if turned:
+            return [(i * box * 128 * lines, i * box, 0) for i in range(share // box)]
+        if run:
+            return [(i * run * 128, i * run, 0) for i in range(rows // run)]
+        return [(i * rows * 128, 0, i * k_line) for i in range(lines)]
+
+    runs = right[6]
+    total = (left[1] * left[2] + (0 if runs else right[1] * right[2])) * 128
+    lines = [
+        "{ .reg .pred first, here; .reg .b32 x, to, own, bar, at, k, bytes; .reg .b16 mask; .reg .b64 map;",
+        "elect.sync _|first, 0xffffffff;" if not by_all else "mov.u32 x, %tid.x;\nsetp.eq.u32 first, x, 0;",
+        "setp.ne.and.s32 first, $10, 0, first;", "@!first bra done;", "mov.u32 bar, $9;", f"mov.u32 bytes, {total};",
+    ]  # fmt: skip
+    if in_cluster:
+        lines += ["mov.u32 x, %cluster_ctarank;", "mapa.shared::cluster.u32 bar, bar, x;"]
+    if runs:
+        lines.append(f"mad.lo.u32 bytes, $10, {runs * 128}, bytes;")
+    lines.append(f"mbarrier.arrive.expect_tx.shared::{'cluster' if in_cluster else 'cta'}.b64 _, [bar], bytes;")
+    for operand, place in ((left, 0), (right, 4)):
+        lines += [f"mov.b64 map, {operand[0]};", "cvta.param.u64 map, map;", f"add.u32 own, ${place}, ${place + 1};"]
+        shared = operand[5] > 1
+        if in_cluster and not shared:
+            lines.append("mapa.shared::cluster.u32 own, own, x;")
+        lines.append(f"mov.b16 mask, {(1 << operand[5]) - 1};")
+        for i, (to, row, k) in enumerate(boxes(operand)):
+            at = ", ".join((["at", "k"] if operand[3] else ["k", "at"]) + [f"${place + 3}"] * (rank - 2))
+            check = f"setp.gt.s32 here, $10, {i};\n@here " if operand[6] and i else ""
+            lines += [
+                f"add.u32 to, own, {to};", f"add.s32 at, ${place + 2}, {row};", f"add.s32 k, $8, {k};",
+                f"{check}cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                f"{'.multicast::cluster' if shared else ''} [to], [map, {{{at}}}], "
+                f"[{'$9' if shared else 'bar'}]{', mask' if shared else ''};",
+            ]  # fmt: skip
+    return "\n".join([*lines, "done: }"])
+
+
+@gluon.constexpr_function
+def clear_lines(boxes, block_k, line, threads, in_cluster):
+    """Zeros into the lines from number $2 on of boxes of `block_k` lines that begin at $0 + $1, 16 bytes a thread."""
+    window = "cluster" if in_cluster else "cta"
+    size = block_k * line
+    lines = [
+        "{ .reg .pred rest; .reg .b32 base, first, t, z;",
+        "mov.b32 z, 0;", f"mul.lo.s32 first, $2, {line // 16};", "add.u32 base, $0, $1;",
+        "mov.u32 t, %cluster_ctarank;\nmapa.shared::cluster.u32 base, base, t;" if in_cluster else "",
+        f"mov.u32 t, %tid.x;\nand.b32 t, t, {threads - 1};", "mad.lo.u32 base, t, 16, base;",
+    ]  # fmt: skip
+    for i in range(0, size // 16, threads):
+        lines += [f"sub.s32 first, first, {threads if i else 0};", "setp.ge.s32 rest, t, first;"]
+        if size // 16 - i < threads:
+            lines.append(f"setp.lt.and.s32 rest, t, {size // 16 - i}, rest;")
+        lines += [
+            f"@rest st.shared::{window}.v4.b32 [base + {box * size + i * 16}], {{z, z, z, z}};" for box in range(boxes)
+        ]
+    return "\n".join([*lines, "}"])
+
+
+@gluon.constexpr_function
+def arrive_at_all(blocks):
+    """Lane i of a warp tells the barrier of block i. Released to the cluster by default; .release.cluster takes 0.5 us
+    a step."""
+    return (
+        "{ .reg .pred told; .reg .b32 lane, at;\n"
+        f"mov.u32 lane, %laneid;\nsetp.lt.u32 told, lane, {blocks};\nsetp.ne.and.s32 told, $1, 0, told;\n"
+        "@told mapa.shared::cluster.u32 at, $0, lane;\n@told mbarrier.arrive.shared::cluster.b64 _, [at]; }"
+    )

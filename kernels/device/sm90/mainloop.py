@@ -1,0 +1,155 @@
+"""The main loop: steps in K on the tensor cores, with a sum in parts, so that a tile may be any multiple of 8 wide. No
+kernel here.
+
+A tensor's extents are powers of two, an instruction's N is any multiple of 8 up to 256. So the accumulator is a tuple
+of tensors, as wide as a store's box or half, a quarter, an eighth of it: together W / 2 registers a thread for 64 rows,
+of which an instruction of N = W writes all, one of a lesser N the first N / 2 (PTX ISA, wgmma.mma_async, "Register
+fragments"). In shared memory both operands are swizzled by 128 bytes; eight rows, or of an operand that is contiguous
+along M or N eight steps in K, are 1024 bytes (same chapter, "Matrix descriptor").
+
+Assembly reads the buffers: of each view that a number indexes the compiler follows all bytes it may have, which took
+half of its time. It knows no more than where they begin, so whoever reads or writes them waits and fences by itself.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+
+@gluon.constexpr_function
+def part_widths(width, most):
+    """What `width` columns are cut into: runs of `most`, then what is left by halves."""
+    return [most] * (width // most) + [p for p in (most // 2, most // 4, most // 8) if width % most & p]
+
+
+@gluon.constexpr_function
+def part_types(parts):
+    return tuple(part.type for part in parts)
+
+
+@gluon.constexpr_function
+def tied(registers, more):
+    """Constraints: the accumulator goes in and out, `more` integers go in."""
+    return ",".join(["=f"] * registers + [str(i) for i in range(registers)] + ["r"] * more + ["~{memory}"])
+
+
+@gluon.constexpr_function
+def registers_of(parts):
+    """Of a thread, all parts together."""
+    rows, warps = parts[0].type.shape[0], parts[0].type.layout.warps_per_cta[0]
+    return sum(part.type.shape[1] for part in parts) * rows // (32 * warps)
+
+
+@gluon.constexpr_function
+def element_of(dtype):
+    return {"fp32": "tf32", "bf16": "bf16", "fp16": "f16"}[str(dtype)]
+
+
+@gluon.constexpr_function
+def step_assembly(parts, width, element, left, right):
+    """One step in K: all rows of the accumulator, by `width` columns of it, then a wait for the step before. Left and
+    right are (LINES, ROWS, TURNED, BOX) of the operands.
+
+    Registers are numbered part by part, within a part 64 rows by 64 rows. From one instruction's K to the next are 32
+    bytes, or 16 lines of 128 bytes where an operand is turned; from one line of a row to the next all rows of a stage.
+    """
+    shapes = [part.type.shape for part in parts]
+    warpgroups = parts[0].type.layout.warps_per_cta[0] // 4
+    own_rows = shapes[0][0] // warpgroups
+    registers = sum(shape[1] for shape in shapes) * own_rows // 128
+    k_step = {"bf16": 16, "f16": 16, "tf32": 8}[element]
+    turns = f", {int(left[2])}, {int(right[2])}" if k_step == 16 else ""  # of tf32 none can be
+
+    def line(operand):
+        """Bytes of a line, in which it is swizzled."""
+        return operand[3] * 2 if operand[2] else 128
+
+    def high(operand):
+        """Of a descriptor: from eight lines to the next, and the swizzle's code, 1 for 128 bytes to 3 for 32."""
+        return (line(operand) * 8 >> 4) | {128: 1, 64: 2, 32: 3}[line(operand)] << 30
+
+    def box(operand):
+        """From 64 rows to the next."""
+        return (8192 >> 4) * (operand[0] if operand[2] else 1)
+
+    def at(operand, k):
+        return k * line(operand) if operand[2] else k // 4 * (operand[1] * 128 >> 4) + k % 4 * 2
+
+    address, from_left, from_right, adds = (f"${2 * registers + i}" for i in (0, 1, 3, 4))
+    lines = [
+        "{ .reg .pred p; .reg .b32 l, r, x; .reg .b64 dl, dr;", f"setp.ne.s32 p, {adds}, 0;",
+        f"add.u32 l, {address}, {from_left};", "bfe.u32 l, l, 4, 14;",
+        f"add.u32 r, ${2 * registers + 2}, {from_right};", "bfe.u32 r, r, 4, 14;",
+        f"or.b32 r, r, {box(right) << 16 if right[2] else 65536};",
+    ]  # fmt: skip
+    if warpgroups > 1:
+        lines += ["mov.u32 x, %tid.x;", "shr.u32 x, x, 7;", f"mad.lo.u32 l, x, {own_rows // 64 * box(left)}, l;"]
+    lines += ["or.b32 l, l, 65536;", "wgmma.fence.sync.aligned;"]
+    for k in range(4 * left[0]):
+        lines += [f"add.u32 x, r, {at(right, k)};", f"mov.b64 dr, {{x, {high(right)}}};"]
+        for m in range(own_rows // 64):
+            owned, first = [], 0
+            for _, part in shapes:
+                owned += [f"${first + m * part // 2 + i}" for i in range(part // 2)]
+                first += own_rows * part // 128
+            lines += [
+                f"add.u32 x, l, {at(left, k) + m * box(left)};", f"mov.b64 dl, {{x, {high(left)}}};",
+                f"wgmma.mma_async.sync.aligned.m64n{width}k{k_step}.f32.{element}.{element} "
+                f"{{{', '.join(owned[: width // 2])}}}, dl, dr, {'1' if k else 'p'}, 1, 1{turns};",
+            ]  # fmt: skip
+    return "\n".join([*lines, "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 1; }"])
+
+
+@gluon.jit
+def zero_parts(ROWS: gl.constexpr, WIDTH: gl.constexpr, MOST: gl.constexpr, FIRST: gl.constexpr = 0):
+    """The parts from number FIRST on, all zeros, of an accumulator of all warps here."""
+    PART: gl.constexpr = part_widths(WIDTH, MOST)[FIRST]
+    layout: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[gl.num_warps(), 1], instr_shape=[16, PART, 16]
+    )
+    if len(part_widths(WIDTH, MOST)) == FIRST + 1:
+        return (gl.zeros((ROWS, PART), gl.float32, layout),)
+    else:
+        return (gl.zeros((ROWS, PART), gl.float32, layout),) + zero_parts(ROWS, WIDTH, MOST, FIRST + 1)  # noqa: RUF005
+
+
+@gluon.jit
+def multiply_step(parts, stages, step, adds, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+    """The sum with one step more, begun: the left operand's rows from FIRST on by WIDTH of the right one's. Unless
+    `adds`, it counts as zero before. The step before this is done."""
+    left = stages.left
+    right = stages.right
+    slot = step % stages.STAGES
+    ASSEMBLY: gl.constexpr = step_assembly(
+        parts, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
+        (right.LINES, right.ROWS, right.TURNED, right.BOX),
+    )  # fmt: skip
+    given = parts + (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0), adds.to(gl.int32))  # noqa: RUF005
+    return gl.inline_asm(ASSEMBLY, tied(registers_of(parts), 5), given, part_types(parts), is_pure=False)
+
+
+@gluon.jit
+def wait_for_parts(parts, WIDTH: gl.constexpr):
+    """The sum, once all its steps are done. Of one width alone: were the wait shared by the ends of several loops, the
+    accumulator would move between registers while it is written."""
+    return gl.inline_asm(
+        f"wgmma.wait_group.sync.aligned 0; // for {WIDTH} columns", tied(registers_of(parts), 0), parts,
+        part_types(parts), is_pure=False,
+    )  # fmt: skip
+
+
+@gluon.jit
+def multiply(
+    parts, stages, step, count, last, FIRST: gl.constexpr, WIDTH: gl.constexpr, CLEAR: gl.constexpr = False,
+    MAY_SKIP: gl.constexpr = False,
+):  # fmt: skip
+    """The sum over `count` steps from number `step` on, begun; and the number after them. CLEAR: what the last step
+    brings of K from `last` on is not this tile's. MAY_SKIP: there may be no step, which costs registers."""
+    for i in range(count if MAY_SKIP else gl.maximum(count, 1)):
+        stages.wait_ready(step)
+        if CLEAR:  # noqa: SIM102  (this one is the compiler's, the other the device's)
+            if (i == count - 1) & (last < stages.BLOCK_K):
+                stages.clear(step, last)
+        parts = multiply_step(parts, stages, step, i > 0, FIRST, WIDTH)
+        stages.release(step + stages.STAGES - 1, i > 0)  # the one before this is done
+        step += 1
+    return parts, step

@@ -1,0 +1,81 @@
+"""The scheduler of one product: which tile of D a block works on next, and which part of its K. No kernel here."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from kernels.device.portable.tiles import rasterise
+
+
+@gluon.jit
+def slice_of(K, splits, unit, BLOCK_K: gl.constexpr):
+    """First step in K of a unit, slice unit % splits of its tile, and how many it has: none, or less, past the end."""
+    total = gl.cdiv(K, BLOCK_K)
+    each = gl.cdiv(total, splits)
+    first = unit % splits * each
+    return first, gl.minimum(each, total - first)
+
+
+@gluon.aggregate
+class Tiles:
+    """The problem's extents as the tensor cores see them, and a tile's. A unit of work is a tile, one slice of its K,
+    or of a cluster as many tiles side by side as it has blocks."""
+
+    left_rows: gl.tensor
+    right_rows: gl.tensor
+    K: gl.tensor
+    whole: gl.tensor  # tiles at an edge are moved inside, so that none is mostly outside; rows are then written twice
+    splits: gl.tensor  # units that share K of a tile; 1 unless SPLIT
+    LEFT: gl.constexpr
+    RIGHT: gl.constexpr
+    BLOCK_K: gl.constexpr
+    GROUP: gl.constexpr  # tiles of left rows that come one after the other, so that the right operand stays in L2
+    CLUSTER: gl.constexpr  # blocks, and left tiles, in a unit of work
+    SPLIT: gl.constexpr
+
+    @gluon.jit
+    def first(self):
+        return gl.program_id(0) // self.CLUSTER
+
+    @gluon.jit
+    def stride(self):
+        return gl.num_programs(0) // self.CLUSTER
+
+    @gluon.jit
+    def rows(self):
+        """Of units."""
+        return gl.cdiv(gl.cdiv(self.left_rows, self.LEFT), self.CLUSTER)
+
+    @gluon.jit
+    def count(self):
+        count = self.rows() * gl.cdiv(self.right_rows, self.RIGHT)
+        if self.SPLIT:
+            count *= self.splits
+        return count
+
+    @gluon.jit
+    def steps(self, unit):
+        """First step in K of a unit, and how many it has (at least one: the host sees to it)."""
+        if self.SPLIT:
+            return slice_of(self.K, self.splits, unit, self.BLOCK_K)
+        else:
+            return 0, gl.maximum(gl.cdiv(self.K, self.BLOCK_K), 1)
+
+    @gluon.jit
+    def inside(self, at, rows, SIZE: gl.constexpr):
+        """Where a tile begins: in steps of 8, since TMA begins within a stored row only at multiples of 16 bytes."""
+        last = gl.maximum(gl.cdiv(rows - SIZE, 8) * 8, 0)
+        return gl.where(self.whole, gl.minimum(at, last), at)
+
+    @gluon.jit
+    def place(self, unit):
+        """Where this block's tile of a unit begins."""
+        if self.SPLIT:
+            unit = unit // self.splits
+        tile, column = rasterise(unit, self.rows(), gl.cdiv(self.right_rows, self.RIGHT), self.GROUP)
+        tile *= self.CLUSTER
+        if self.CLUSTER > 1:  # a block without a tile of its own does the last one again, and with beta nothing
+            tile += gl.program_id(0) % self.CLUSTER
+            if self.whole:
+                tile = gl.minimum(tile, gl.cdiv(self.left_rows, self.LEFT) - 1)
+        left = self.inside(tile * self.LEFT, self.left_rows, self.LEFT)
+        return left, self.inside(column * self.RIGHT, self.right_rows, self.RIGHT)

@@ -11,18 +11,17 @@ rotate; figures are medians. Proves no numerics.
 import argparse
 import ctypes
 import functools
-import itertools
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
 
+from bench.measure.host_python import FRESH_REPEATS, alternate, fresh_rows, paired, python_run  # noqa: E402
 from bench.measure.relaunch import Driver, Launch, captured  # noqa: E402
 
 SETS, CALLS, REPEATS = 4, 200, 101  # operands of a shape; calls of a batch, well below what fills a launch queue
@@ -33,8 +32,6 @@ SHAPES = {  # name -> (m, n, k, b stored by columns), bf16
     "512 x 512 x 512 NN and 1 x 1280 x 8192 NT in turn": [(512, 512, 512, False), (1, 1280, 8192, True)],
 }
 MANY = 500  # problems, each m of its own: what a process that serves people asks for, from C alone
-FRESH_REPEATS = 21  # batches of calls of which each has an m that none had before: fewer, cuBLAS looks long for each
-GROUP_ROWS = (50,) * 8
 DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 
@@ -59,19 +56,6 @@ class Loops:
         if found < 0:
             raise RuntimeError(f"{name}: a call failed with status {-found:.0f}")
         return found * 1e-3
-
-
-def alternate(runs: dict, synchronise, repeats: int) -> dict[str, float]:
-    """Median of what each of `runs` measures, in turn and each from an empty queue."""
-    found = {name: [] for name in runs}
-    for turn in range(repeats + 2):
-        for name, run in runs.items():
-            synchronise()
-            value = run()
-            if turn >= 2:  # the first two warm up
-                found[name].append(value)
-    synchronise()
-    return {name: sorted(values)[repeats // 2] for name, values in found.items()}
 
 
 def c_runs(loops: Loops, driver: Driver, gemm: int, stream: int, structs: list) -> dict:
@@ -100,70 +84,6 @@ def query_us(loops: Loops, driver: Driver, pointers: list[int], synchronise, rep
     ask = ctypes.c_void_p(driver.address("cuPointerGetAttribute"))
     run = {"query": lambda: loops.time("host_query", ask, DEVICE_ORDINAL, array, len(pointers), CALLS)}
     return alternate(run, synchronise, repeats)["query"]
-
-
-def python_run(call, sets: list):
-    """A batch of Python calls on each of these operands in turn."""
-
-    def run() -> float:
-        start = time.perf_counter_ns()
-        for _ in range(CALLS // len(sets)):
-            for one in sets:
-                call(*one)
-        return (time.perf_counter_ns() - start) * 1e-3 / (CALLS // len(sets) * len(sets))
-
-    return run
-
-
-def paired(runs: dict, wait, repeats: int) -> dict:
-    """A row of the report: libgemm from Python beside torch."""
-    us = alternate(runs, wait, repeats)
-    return {"python_us": us["python"], "torch_us": us["torch"], "python_ratio": us["python"] / us["torch"]}
-
-
-def fresh_rows(repeats: int = FRESH_REPEATS) -> dict:
-    """Rows from Python alone: dense calls of sizes that none had before, and packed groups, known and of new sizes."""
-    import libgemm
-    import torch
-
-    wait, size, first = torch.cuda.synchronize, 512, sum(GROUP_ROWS)
-    most = first + (repeats + 2) * CALLS
-    a = torch.randn(most, size, device="cuda").to(torch.bfloat16)
-    d = torch.empty(most, size, device="cuda", dtype=torch.bfloat16)
-    b = torch.randn(len(GROUP_ROWS), size, size, device="cuda").to(torch.bfloat16)
-    offs = torch.tensor(list(itertools.accumulate(GROUP_ROWS)), device="cuda", dtype=torch.int32)
-    sizes = [(a[:m], d[:m]) for m in range(1, most + 1)]
-
-    def fresh(call, start: int = 0):
-        """Batches of calls, each of the next size; of groups' rows from those on that they fill."""
-        left = iter(sizes[start:])
-
-        def run() -> float:
-            batch = list(itertools.islice(left, CALLS))
-            begun = time.perf_counter_ns()
-            for one in batch:
-                call(*one)
-            return (time.perf_counter_ns() - begun) * 1e-3 / len(batch)
-
-        return run
-
-    dense = {
-        "python": lambda x, out: libgemm.gemm(x, b[0], out=out),
-        "torch": lambda x, out: torch.mm(x, b[0], out=out),
-    }
-    groups = {
-        "python": lambda x, out: libgemm.grouped_mm(x, b, offs, out=out),
-        "torch": lambda x, out: torch._grouped_mm(x, b, offs),
-    }
-    of_dense = f"m x {size} x {size} NN, a new m at each call"
-    of_groups = f"{len(GROUP_ROWS)} groups of {GROUP_ROWS[0]} x {size} x {size}, beside torch._grouped_mm"
-    return {
-        of_dense: paired({who: fresh(call) for who, call in dense.items()}, wait, repeats),
-        of_groups: paired({who: python_run(call, [sizes[first - 1]]) for who, call in groups.items()}, wait, repeats),
-        "the same, as many rows as no call had before": paired(
-            {who: fresh(call, first) for who, call in groups.items()}, wait, repeats
-        ),
-    }
 
 
 def make_struct(a, b, out, stream: int):
@@ -219,7 +139,7 @@ def host_times(repeats: int = REPEATS) -> dict:
             "python": lambda a, b, out: libgemm.gemm(a, b, out=out),
             "torch": lambda a, b, out: torch.mm(a, b, out=out),
         }
-        row = paired({who: python_run(call, sets) for who, call in calls.items()}, wait, repeats)
+        row = paired({who: python_run(call, sets, CALLS) for who, call in calls.items()}, wait, repeats)
         if loops and not note:
             try:
                 row |= c_row(sets)
@@ -245,7 +165,7 @@ def host_times(repeats: int = REPEATS) -> dict:
 def all_times(repeats: int = REPEATS) -> dict:
     """The whole report: with `fresh_rows`."""
     report = host_times(repeats)
-    return {**report, "rows": report["rows"] | fresh_rows(min(repeats, FRESH_REPEATS))}
+    return {**report, "rows": report["rows"] | fresh_rows(CALLS, min(repeats, FRESH_REPEATS))}
 
 
 def lines(report: dict) -> list[str]:

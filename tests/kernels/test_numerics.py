@@ -6,8 +6,7 @@ Bounds and guard bands are the GPU suite's: see tests/gpu/reference.py for the f
 import dataclasses
 import itertools
 
-import pytest
-from numerics import ENTRY, EPILOGUE, EVEN, HALF, ODD, ROWS, TABLE, job, names, results
+from numerics import ENTRY, EPILOGUE, EVEN, HALF, ODD, ROWS, TABLE, checks, job
 
 from kernels.table.spec import OPS
 from tests.gpu.cases import ACTIVATIONS, TYPES, random_case
@@ -187,20 +186,4 @@ GOOD.append({"id": "tile-order", "shapes": list(itertools.product(SIDES, SIDES, 
 FAULTS = list(fault_jobs())
 
 
-@pytest.fixture(scope="module")
-def found(request) -> dict:
-    return results(request, GOOD + FAULTS)
-
-
-def test_ids_are_unique():
-    assert len(set(names(GOOD + FAULTS))) == len(GOOD + FAULTS)
-
-
-@pytest.mark.parametrize("name", names(GOOD))
-def test_kernel(found, name):
-    assert found[name] == []
-
-
-@pytest.mark.parametrize("name", names(FAULTS))
-def test_fault_is_noticed(found, name):
-    assert found[name] and found[name][0].startswith("mismatch")
+found, test_ids_are_unique, test_kernel, test_fault_is_noticed = checks(GOOD, FAULTS)

@@ -5,8 +5,7 @@ Ends that cut rows: tests/kernels/test_numerics.py, which says what the interpre
 
 import itertools
 
-import pytest
-from numerics import EVEN, ODD, job, names, results
+from numerics import EVEN, ODD, checks, job
 
 from tests.gpu.cases import ACTIVATIONS, RAGGED, TYPES
 
@@ -93,20 +92,4 @@ GOOD = [*cut_jobs(), *tail_jobs(), *edge_jobs(), *aligned_jobs(), *lying_jobs()]
 FAULTS = list(fault_jobs())
 
 
-@pytest.fixture(scope="module")
-def found(request) -> dict:
-    return results(request, GOOD + FAULTS)
-
-
-def test_ids_are_unique():
-    assert len(set(names(GOOD + FAULTS))) == len(GOOD + FAULTS)
-
-
-@pytest.mark.parametrize("name", names(GOOD))
-def test_kernel(found, name):
-    assert found[name] == []
-
-
-@pytest.mark.parametrize("name", names(FAULTS))
-def test_fault_is_noticed(found, name):
-    assert found[name] and found[name][0].startswith("mismatch")
+found, test_ids_are_unique, test_kernel, test_fault_is_noticed = checks(GOOD, FAULTS)

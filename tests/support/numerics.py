@@ -69,3 +69,24 @@ def results(request, jobs) -> dict:
 
 def names(jobs) -> list[str]:
     return [x["id"] for x in jobs]
+
+
+def checks(good: list[dict], faults: list[dict]) -> tuple:
+    """The fixture and the tests of a file: good jobs find nothing, and each fault is noticed."""
+
+    @pytest.fixture(scope="module")
+    def found(request) -> dict:
+        return results(request, good + faults)
+
+    def test_ids_are_unique():
+        assert len(set(names(good + faults))) == len(good + faults)
+
+    @pytest.mark.parametrize("name", names(good))
+    def test_kernel(found, name):
+        assert found[name] == [], found[name]
+
+    @pytest.mark.parametrize("name", names(faults))
+    def test_fault_is_noticed(found, name):
+        assert found[name] and found[name][0].startswith("mismatch"), found[name]
+
+    return found, test_ids_are_unique, test_kernel, test_fault_is_noticed

@@ -6,6 +6,7 @@
 Both allocate their output. A gradient has the layout of its operand: row-major, or transposed where that is.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -69,6 +70,20 @@ def save_gemm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.shapes = [None if x is None else (x.shape, x.dtype) for x in (c, bias)]
 
 
+def operand_gradients(
+    product: Callable[[Tensor, Tensor], Tensor], grad: Tensor, a: Tensor, b: Tensor, wants_a: bool, wants_b: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """Those of A and B that are wanted, each in its operand's layout."""
+
+    def of_a(swapped: bool) -> Tensor:
+        return product(b, grad.mT) if swapped else product(grad, b.mT)
+
+    def of_b(swapped: bool) -> Tensor:
+        return product(grad.mT, a) if swapped else product(a.mT, grad)
+
+    return like_operand(a, of_a) if wants_a else None, like_operand(b, of_b) if wants_b else None
+
+
 def gemm_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     narrow = grad.to(a.dtype)  # of a float32 output; the products are of the operands' type, as in torch.mm
@@ -77,18 +92,11 @@ def gemm_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         made: Tensor = torch.ops.libgemm.gemm(x, y, None, None, ctx.alpha, 0.0, ctx.precision, None)
         return made
 
-    def of_a(swapped: bool) -> Tensor:
-        return product(b, narrow.mT) if swapped else product(narrow, b.mT)
-
-    def of_b(swapped: bool) -> Tensor:
-        return product(narrow.mT, a) if swapped else product(a.mT, narrow)
-
     wants_a, wants_b, wants_c, wants_bias = wanted(ctx)
     c, bias = ctx.shapes
     return as_many_as_given(
         ctx,
-        like_operand(a, of_a) if wants_a else None,
-        like_operand(b, of_b) if wants_b else None,
+        *operand_gradients(product, narrow, a, b, wants_a, wants_b),
         (ctx.beta * grad).to(c[1]).expand(c[0]) if wants_c else None,
         sum_rows(grad, bias) if wants_bias else None,
     )
@@ -143,17 +151,10 @@ def grouped_mm_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         made: Tensor = torch.ops.libgemm.grouped_mm(x, y, offs, None, ctx.precision, None, True)
         return made
 
-    def of_a(swapped: bool) -> Tensor:
-        return product(b, narrow.mT) if swapped else product(narrow, b.mT)
-
-    def of_b(swapped: bool) -> Tensor:
-        return product(narrow.mT, a) if swapped else product(a.mT, narrow)
-
     wants_a, wants_b, _, wants_bias = wanted(ctx)
     return as_many_as_given(
         ctx,
-        like_operand(a, of_a) if wants_a else None,
-        like_operand(b, of_b) if wants_b else None,
+        *operand_gradients(product, narrow, a, b, wants_a, wants_b),
         None,
         sum_groups(narrow, offs, a.dim() == 2 and b.dim() == 3, ctx) if wants_bias else None,
     )

@@ -41,8 +41,8 @@ def paired(runs: dict, wait, repeats: int) -> dict:
 
 
 def fresh_rows(calls: int, repeats: int = FRESH_REPEATS) -> dict:
-    """Rows of the report, in batches of `calls`: dense calls of sizes that none had before, and packed groups, known and
-    of new sizes."""
+    """Rows of the report, in batches of `calls`: dense calls of sizes that none had before, and packed groups,
+    known and of new sizes."""
     import libgemm
     import torch
 

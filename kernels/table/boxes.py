@@ -1,0 +1,91 @@
+"""What TMA moves at a time for a variant: boxes of its operands and of D, as its kernel and the host know them. Stdlib
+only; a part of spec.py's Variant.
+"""
+
+from typing import TYPE_CHECKING
+
+from kernels.table.dtypes import DTYPES
+
+if TYPE_CHECKING:
+    from kernels.table.families import Family
+    from kernels.table.spec import Config, Problem
+
+
+class Boxes:
+    """Of a variant, by the names of its kernel's descriptors."""
+
+    if TYPE_CHECKING:
+        problem: Problem
+        config: Config
+        family: Family
+
+    def box(self, name: str) -> tuple[str, int, int]:
+        """(element type, rows, columns) of what one copy through the descriptor `name` moves, as stored."""
+        c = self.config
+        if self.family.by_units and (name in ("a_desc", "b_desc") or not self.family.grouped):
+            return self.unit(name)
+        rows, cols = c.block_m, c.block_n // c.parts
+        if self.family.swap_ab:
+            rows, cols = c.block_m // c.parts, c.block_n
+        boxes = {
+            "a_desc": (self.problem.a, c.block_m // c.a_boxes, c.block_k),
+            "b_desc": (self.problem.a, c.block_k, c.block_n),
+            "c_desc": (self.problem.d, rows, cols),
+            "d_desc": (self.problem.d, rows, cols),
+        }
+        element, rows, cols = boxes[name]
+        turned = {"a_desc": self.problem.layout[0] == "t", "b_desc": self.problem.layout[1] == "t"}.get(name, False)
+        return (element, cols, rows) if turned else (element, rows, cols)
+
+    @property
+    def left(self) -> int:
+        """Rows of a tile on the side of the instruction's M, which is that of B with operands swapped."""
+        return self.config.block_n if self.family.swap_ab else self.config.block_m
+
+    @property
+    def right(self) -> int:
+        return self.config.block_m if self.family.swap_ab else self.config.block_n
+
+    @property
+    def consumers(self) -> int:
+        """Warpgroups that multiply, in a family of tiles of any width."""
+        return 3 if self.family.cooperative and self.left == 192 else 2
+
+    def turned(self, name: str) -> bool:
+        """Whether A, or B, is contiguous along M, or N."""
+        return self.problem.layout[0] == "t" if name == "a_desc" else self.problem.layout[1] == "n"
+
+    def unit(self, name: str) -> tuple[str, int, int]:
+        """`box` where the kernel knows units: what a buffer is counted in, and what a part of D leaves by."""
+        if name in ("a_desc", "b_desc"):
+            line, rows = (
+                128 // DTYPES[self.problem.a].bytes,
+                self.config.block_m if name == "a_desc" else self.config.block_n,
+            )
+            return (
+                (self.problem.a, self.config.block_k, min(64, rows)) if self.turned(name) else (self.problem.a, 8, line)
+            )
+        part = 128 // DTYPES[self.problem.d].bytes // int(name[7:] or 1)
+        if not self.family.any_width:
+            part = min(part, self.right)
+        rows = self.left // self.consumers if self.family.cooperative else self.left
+        return (self.problem.d, part, rows) if self.family.swap_ab else (self.problem.d, rows, part)
+
+    def box_rows(self, name: str) -> int | None:
+        """Rows that the host encodes where they are not those of `box`; 0 where nothing comes that way."""
+        if not self.family.by_units:
+            return None
+        if name in ("a_desc", "b_desc"):
+            rows, is_right = self.config.block_m // self.config.a_boxes, self.family.swap_ab
+            if name == "b_desc":
+                rows, is_right = self.config.block_n, not self.family.swap_ab
+            return None if self.turned(name) else rows // (self.config.cluster if is_right else 1)
+        if not self.family.any_width:
+            return None
+        most, share = 128 // DTYPES[self.problem.d].bytes, int(name[7:] or 1)
+        here = self.right // most if share == 1 else self.right % most & most // share
+        return None if here else 0
+
+    def box_rank(self, name: str) -> int:
+        """Dimensions of what the host encodes: of packed groups A and B have a third, the group."""
+        return 3 if self.problem.op == "grouped_mm" and name in ("a_desc", "b_desc") else 2

@@ -23,7 +23,7 @@ import torch  # noqa: E402
 
 from bench.measure.about import head, path_of  # noqa: E402
 from bench.measure.cublaslt import CublasLt, Failed, Missing  # noqa: E402
-from bench.measure.drawn import dense_row, grouped_row  # noqa: E402
+from bench.measure.drawn import NEAR, dense_row, grouped_row  # noqa: E402
 from bench.report.drawn import lines, summarise, text  # noqa: E402
 from bench.suites import dense_drawn, layers_drawn  # noqa: E402
 
@@ -72,7 +72,7 @@ def peer() -> tuple[CublasLt | None, dict]:
         lt = CublasLt()
     except (Missing, Failed) as error:
         return None, {"missing": str(error)}
-    return lt, {"version": lt.version}
+    return lt, {"version": lt.version, "near": NEAR}
 
 
 def line(row: dict) -> str:

@@ -50,10 +50,13 @@ def drawn_table(report: dict, where: str) -> list[str]:
     drawn = report.get("drawn")
     if not drawn:
         return []
+    near = drawn["cublaslt"].get("near")  # reports from before there was a bound have none
+    whose = f" of those whose result is within {near:.0%} of torch.mm's" if near else ""
     words = (
         f"Shapes drawn at random (`{where}`, `make bench`), none of them tuned for: {drawn['device']}, "
         f"{drawn['date'][:10]}, build `{drawn['build_id'][:16]}`, seed {drawn['seed']}; each run draws anew. Ratios "
-        "and shares as above; cuBLASLt's best is the fastest of all algorithms that its heuristic names."
+        "and shares as above; cuBLASLt's best is the fastest of all algorithms that its heuristic names"
+        f"{whose}."
     )
     if is_stale(report):
         words += (

@@ -48,7 +48,7 @@ class Boxes:
 
     @property
     def consumers(self) -> int:
-        """Warpgroups that multiply, in a family of tiles of any width."""
+        """Warpgroups that multiply, in a persistent kernel for Hopper."""
         return 3 if self.family.cooperative and self.left == 192 else 2
 
     def turned(self, name: str) -> bool:
@@ -58,13 +58,10 @@ class Boxes:
     def unit(self, name: str) -> tuple[str, int, int]:
         """`box` where the kernel knows units: what a buffer is counted in, and what a part of D leaves by."""
         if name in ("a_desc", "b_desc"):
-            line, rows = (
-                128 // DTYPES[self.problem.a].bytes,
-                self.config.block_m if name == "a_desc" else self.config.block_n,
-            )
-            return (
-                (self.problem.a, self.config.block_k, min(64, rows)) if self.turned(name) else (self.problem.a, 8, line)
-            )
+            rows = self.config.block_m if name == "a_desc" else self.config.block_n
+            if self.turned(name):
+                return self.problem.a, self.config.block_k, min(64, rows)
+            return self.problem.a, 8, 128 // DTYPES[self.problem.a].bytes
         part = 128 // DTYPES[self.problem.d].bytes // int(name[7:] or 1)
         if not self.family.any_width:
             part = min(part, self.right)

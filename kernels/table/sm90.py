@@ -44,6 +44,7 @@ def persistent_config(problem: Problem, family: Family, m: int, n: int, k: int, 
     stages = min(8, (TARGETS[90].shared_bytes - SPARE - leaves) // (sum(whole) * line))
     if stages < 3:
         return None
+    # What runs at a time is about square; where a step has two lines, or a tile no buffer, 8, as they were tuned.
     group = max(1, round(math.sqrt(132 * right / left))) if line == 128 and leaves else 8
     return Config(m, n, k, 4, stages, group_m=group, persistent=True, buffers=buffers, cluster=cluster)
 

@@ -119,7 +119,7 @@ class Variant(Boxes):
 
     problem: Problem
     config: Config
-    kernel: str  # "room.module.function" below kernels/device/, of a family in families.py
+    kernel: str  # the key of a family in families.py
     target: int  # compute capability * 10
     guard: tuple[str, ...] = ()
     rate: int = 100  # rough speed of one multiprocessor busy with this tile; 100 is the reference set's large tile

@@ -5,13 +5,20 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import ModuleType
 from typing import Any
 
 from libgemm._library import Error, invalid, lib
+from libgemm._of_torch import LEGACY
 
-LEGACY = 1  # CUDA's other name for the default stream, whose handle is 0
 KINDS = {"torch": "Tensor", "cupy": "ndarray"}  # what libgemm._of_<name> is about
+
+
+@cache
+def about(name: str) -> ModuleType:
+    """What libgemm knows of a framework."""
+    return importlib.import_module(f"libgemm._of_{name}")
 
 
 def framework_of(array: Any) -> ModuleType | None:
@@ -19,7 +26,7 @@ def framework_of(array: Any) -> ModuleType | None:
     for name, kind in KINDS.items():
         own = getattr(sys.modules.get(name), kind, None)
         if own is not None and isinstance(array, own):
-            return importlib.import_module(f"libgemm._of_{name}")
+            return about(name)
     return None
 
 
@@ -115,8 +122,12 @@ def address_of(array: Any) -> int:
 
 def written(arrays: list[Any]) -> None:
     """Tell the frameworks that these arrays, as far as they made them, hold other numbers now."""
-    for framework in {framework for array in arrays if (framework := framework_of(array))}:
-        framework.written([array for array in arrays if framework_of(array) is framework])
+    own: dict[ModuleType, list[Any]] = {}
+    for array in arrays:
+        if framework := framework_of(array):
+            own.setdefault(framework, []).append(array)
+    for framework, theirs in own.items():
+        framework.written(theirs)
 
 
 def dtype_name(dtype: Any) -> str:

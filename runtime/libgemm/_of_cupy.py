@@ -1,4 +1,4 @@
-"""What libgemm asks of CuPy about an array: its stream and new memory. Imported once an array is seen."""
+"""What libgemm asks of CuPy about an array: its stream and new memory. Imports no CuPy."""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What libgemm asks of torch about a tensor: its stream, new memory, its version. Imported once a tensor is seen."""
+"""What libgemm asks of torch about a tensor: its stream, new memory, its version. Imports no torch."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ LEGACY = 1  # CUDA's other name for the default stream, whose handle is 0
 TYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "u8": "uint8"}
 
 
-def torch() -> Any:
+def own_module() -> Any:
     """The module, which whoever made the tensor has imported."""
     return sys.modules["torch"]
 
@@ -22,7 +22,7 @@ def raw_stream(torch: Any) -> Callable[[int], int]:
 
 def current_stream(tensor: Any) -> int:
     """Handle of the current stream of the tensor's device; of a CPU tensor 0: it is refused later, with its name."""
-    return raw_stream(torch())(tensor.get_device()) if tensor.is_cuda else 0
+    return raw_stream(own_module())(tensor.get_device()) if tensor.is_cuda else 0
 
 
 def stream_of(torch: Any, handle: int, device: int) -> Any:
@@ -34,12 +34,13 @@ def stream_of(torch: Any, handle: int, device: int) -> Any:
 
 def as_current(given: Any, handle: int, like: Any) -> AbstractContextManager[Any]:
     """A context in which stream `handle` is the current one of the tensor's device."""
-    return torch().cuda.stream(stream_of(torch(), handle, like.get_device()))  # type: ignore[no-any-return]
+    return own_module().cuda.stream(stream_of(own_module(), handle, like.get_device()))  # type: ignore[no-any-return]
 
 
 def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Callable[[], Any]:
-    made, kind = torch(), getattr(torch(), TYPES[dtype])
-    return lambda: made.empty(shape, dtype=kind, device=like.device)
+    torch = own_module()
+    kind = getattr(torch, TYPES[dtype])
+    return lambda: torch.empty(shape, dtype=kind, device=like.device)
 
 
 def allocates_on(handle: int, like: Any) -> bool:
@@ -50,7 +51,7 @@ def allocates_on(handle: int, like: Any) -> bool:
 def hand_over(made: Any, handle: int, like: Any) -> None:
     """Of memory of another stream: the caller may use it on the current one too, and drop it there."""
     if not allocates_on(handle, like):
-        made.record_stream(torch().cuda.current_stream(like.get_device()))
+        made.record_stream(own_module().cuda.current_stream(like.get_device()))
 
 
 def address_of(tensor: Any) -> int:
@@ -74,4 +75,4 @@ def version_mover(torch: Any) -> Callable[[Iterable[Any]], None]:
 
 def written(tensors: list[Any]) -> None:
     """Tell autograd that these tensors hold other numbers now."""
-    version_mover(torch())(tensors)
+    version_mover(own_module())(tensors)

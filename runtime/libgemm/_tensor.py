@@ -9,8 +9,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from libgemm._framework import LEGACY, LaunchStream
+from libgemm._framework import LaunchStream
 from libgemm._library import invalid
+from libgemm._of_torch import LEGACY
 
 F16, BF16, F32, I32, I64 = "f16", "bf16", "f32", "i32", "i64"
 SUPPORTED = f"{F16}, {BF16}, {F32} (i32, i64 for offsets and tables)"

@@ -90,19 +90,33 @@ def test_without_the_library_a_sentence_says_so(cpu):
         CublasLt()
 
 
+def peer(a, b, c, out) -> None:
+    torch.mm(a, b, out=out)
+
+
 def test_the_fastest_of_those_that_run_is_taken(monkeypatch):
     times = {0: 3.0, 2: 1.0, 3: 2.0}
     monkeypatch.setattr(drawn, "alternate", lambda runs, inputs, floor: {name: times[name] for name in runs})
     calls = CublasLt(CublasLtLike(found=4, refuses=(1,))).candidates(shape("TN"), "f16")
-    assert drawn.fastest(calls, [operands("TN")], 1.0) is calls[2]
+    assert drawn.fastest(calls, [operands("TN")], 1.0, peer) is calls[2]
     calls = CublasLt(CublasLtLike(found=1, refuses=(0,))).candidates(shape("TN"), "f16")
-    assert drawn.fastest(calls, [operands("TN")], 1.0) is None
+    assert drawn.fastest(calls, [operands("TN")], 1.0, peer) is None
 
 
-def test_a_best_that_multiplies_something_else_stops_the_run():
+WRONG = {
+    "nothing": lambda a, b, c, out: None,
+    "another product": lambda a, b, c, out: out.copy_(a @ b + 1),
+    "two per cent more": lambda a, b, c, out: out.copy_(1.02 * (a.float() @ b.float())),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_candidate_that_multiplies_something_else_is_no_peer_and_without_another_stops_the_run(wrong, monkeypatch):
+    monkeypatch.setattr(drawn, "alternate", lambda runs, inputs, floor: dict.fromkeys(runs, 1.0))
     one = operands("NT")
-    right = {"torch": lambda a, b, c, out: torch.mm(a, b, out=out)}
-    drawn.check(shape("NT"), {**right, "cublaslt": right["torch"]}, one)
-    for wrong in (lambda a, b, c, out: None, lambda a, b, c, out: out.copy_(a @ b + 1)):
-        with pytest.raises(SystemExit, match="cuBLASLt's best and torch"):
-            drawn.check(shape("NT"), {**right, "cublaslt": wrong}, one)
+    assert drawn.fastest([WRONG[wrong], peer], [one], 1.0, peer) is peer
+    lt = SimpleNamespace(candidates=lambda shape, dtype: [WRONG[wrong]])
+    monkeypatch.setattr(drawn.dense, "operands", lambda shape, dtype: ([one], 1.0))
+    monkeypatch.setattr(drawn.dense, "calls", lambda shape, dtype: {"peer": peer})
+    with pytest.raises(SystemExit, match=r"all 1 candidates of cuBLASLt that run and torch\.mm differ on .* is wrong"):
+        drawn.dense_row(shape("NT"), "f16", lt, False)

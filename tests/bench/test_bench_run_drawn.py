@@ -83,7 +83,10 @@ def test_a_run_writes_a_report(tmp_path):
         assert run.main(f"--dense 8 --grouped 8 --seed 5 --best 0.5 --f16 0.25 --out {tmp_path}".split()) == 0
     report = json.loads((tmp_path / "Some_GPU.drawn.json").read_text())
     assert list(report)[:6] == ["build_id", "commit", "device", "driver", "torch", "date"] and report["seed"] == 5
-    assert report["cublaslt"] == {"version": 130100} and set(report["drawn_from"]) == {"gemm", "grouped_mm"}
+    assert report["cublaslt"] == {"version": 130100, "near": 0.01} and set(report["drawn_from"]) == {
+        "gemm",
+        "grouped_mm",
+    }
     rows = report["rows"]
     by = {(op, dtype): [row for row in rows if (row["op"], row["dtype"]) == (op, dtype)]
           for op in ("gemm", "grouped_mm") for dtype in ("bf16", "f16")}  # fmt: skip

@@ -10,11 +10,14 @@ from libgemm.inspect import variants
 from stand_in import in_stand_in
 from test_capi_fast import call_of, fast_rows, maps
 
+from kernels.table.families import DENSE_SM90
+
 pytestmark = needs(90)
 
 
 def persistent_rows() -> list:
-    return [v for v in fast_rows() if v.family.removeprefix("flex_").split("_")[0] in ("coop", "pingpong")]
+    taken = {name for name, family in DENSE_SM90.items() if family.store == "tma" and not family.split}
+    return [v for v in fast_rows() if v.family in taken]
 
 
 def box_of(launch: dict, name: str) -> tuple[int, int]:
@@ -28,7 +31,7 @@ def test_boxes_are_those_of_the_tile_and_d_leaves_by_as_many_as_its_width_needs(
     seen = set()
     for v in persistent_rows():
         ok(call_of(v).run())
-        launch, swap = last_launch(), v.family.endswith("_swap")
+        launch, swap = last_launch(), DENSE_SM90[v.family].swap_ab
         a, b = box_of(launch, "a"), box_of(launch, "b")
         turned_a, turned_b = (v.block_k, min(64, v.block_m)), (v.block_k, min(64, v.block_n))
         inner = 32 if v.a_type == "f32" else 64  # 128 bytes
@@ -36,7 +39,7 @@ def test_boxes_are_those_of_the_tile_and_d_leaves_by_as_many_as_its_width_needs(
         assert b == ((v.block_n // (1 if swap else v.ctas), inner) if v.trans_b else turned_b), v.name
         width = v.block_m if swap else v.block_n
         parts = {64: "d", 32: "d_2", 16: "d_4", 8: "d_8"}
-        if not v.family.startswith("flex_"):
+        if not DENSE_SM90[v.family].any_width:
             parts = {min(64, width): "d"}
         used = {"d"} if width >= 64 or len(parts) == 1 else set()
         used |= {name for size, name in parts.items() if size < 64 and width % 64 & size}

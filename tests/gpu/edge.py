@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from kernels.table.families import DENSE_SM90
+
 from .cases import ACTIVATIONS, ENTRIES, RAGGED, TYPES, Case, aligned_pads
 from .cases_groups import group_cases, is_fast
 from .checks import call, run_case, run_problem
@@ -16,9 +18,7 @@ from .problem import Problem
 from .reference import DTYPES
 
 # Families of dense kernels whose blocks take many tiles, but for those that split K and refuse so many.
-PERSISTENT = tuple(
-    f"{width}{way}{swap}" for width in ("", "flex_") for way in ("coop", "pingpong") for swap in ("", "_swap")
-)
+PERSISTENT = {name for name, family in DENSE_SM90.items() if family.store == "tma" and not family.split}
 
 
 @dataclass

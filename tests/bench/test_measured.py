@@ -106,6 +106,9 @@ def test_drawn_shapes_of_another_build_are_said_to_be_stale():
 
 def test_without_cublaslt_the_readme_says_why():
     rows = [{key: row[key] for key in row if key != "cublaslt_us"} for row in DRAWN["rows"]]
+    bound = "heuristic names of those whose result is within 1% of torch.mm's."
+    assert bound in shown({**DRAWN, "rows": rows, "cublaslt": {"version": 1, "near": 0.01}}).replace("\n", " ")
+    assert bound not in shown({**DRAWN, "rows": rows}).replace("\n", " ")
     found = shown({**DRAWN, "rows": rows, "cublaslt": {"missing": "it is not there"}})
     assert "cuBLASLt was not measured: it is not there." in " ".join(found.split())
     assert "| gemm bf16 | shapes | `torch.mm`, mean | 5th percentile | of the roofline |" in found

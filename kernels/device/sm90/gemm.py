@@ -75,7 +75,6 @@ def make_tiles(
 def run(tiles, stages, out, CONSUMERS: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr):
     turns = barriers(2)
     # Those that only meet are three warps for a cluster's barrier, which counts them: the compiler fills up to four.
-    # Without a cluster they would take a launch 0.2 us; large tiles do not mind.
     if CONSUMERS == 3:
         gl.warp_specialize(
             [

@@ -304,6 +304,132 @@ void libgemm_grouped_mm_args_init(libgemm_grouped_mm_args *args, uint64_t size);
 libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args);
 libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args, uint64_t *bytes);
 
+/* ---- Layers of experts ------------------------------------------------------------------------------------------ */
+
+/* How the columns of a gated product's B stand: NONE, it has no gate; HALVES, those of the gate before those of up
+ * (torch's [gate; up]); PAIRS, each of the gate before its own of up (gpt-oss). */
+typedef enum libgemm_gate { LIBGEMM_GATE_NONE = 0, LIBGEMM_GATE_HALVES = 1, LIBGEMM_GATE_PAIRS = 2 } libgemm_gate;
+
+/* Grouped GEMM over packed rows, as a layer of experts asks for it. Rows s to e - 1 of the product are group g's, where
+ * e is the end of g and s the end of g - 1, 0 for the first:
+ *
+ *   Z[i] = alpha * A[rows[i]] op(B_g) + bias_g               a row of A by index; A[i] where rows is NULL
+ *   without a gate    D[to_rows[i]] = row_weights[i] * act(Z[i])
+ *   with one          D[to_rows[i]] = row_weights[i] * act(gate) * up, gate and up the n / 2 columns each of Z[i]
+ *
+ * all in float32 until it is rounded to D, whose rows are D[i] where to_rows is NULL. With gate_limit above 0, SILU's
+ * gate is gpt-oss's: with g = min(gate, gate_limit) and u = up within -gate_limit and gate_limit,
+ * g / (1 + exp(-gate_alpha * g)) * (u + 1).
+ *
+ * Ends and indices are read on the device. Ends are clamped as in libgemm_grouped_mm; rows past the last one are not
+ * written. A row whose index is no row of A has numbers of another, or of zeros; one that goes to no row of D is not
+ * stored. Where two rows go to one row of D, it has elements of either. A, B and D are of one type, F16 or BF16. */
+typedef struct libgemm_moe_mm_args {
+  uint64_t size;         /* sizeof(libgemm_moe_mm_args) */
+  int64_t m, n, k;       /* rows of the product, all groups together; columns of op(B); columns of A */
+  int64_t groups;        /* 0 to LIBGEMM_MAX_GROUPS */
+  int64_t a_count;       /* rows of A; m, or 0 for it, where rows is NULL */
+  int64_t d_count;       /* rows of D; m, or 0 for it, where to_rows is NULL */
+  const void *a, *b;     /* A [a_count][k], lda; B_g [k][n], or with trans_b [n][k], at b + g * batch_stride_b */
+  void *d;               /* D [d_count][n], or with a gate [n / 2] */
+  const void *bias;      /* NULL, or row g has n elements of D's type at bias + g * batch_stride_bias */
+  const int32_t *offs;   /* `groups` ends */
+  const int32_t *rows;   /* NULL, or m indices */
+  const int32_t *to_rows;      /* NULL, or m indices */
+  const float *row_weights;    /* NULL, or m weights */
+  int64_t lda, ldb, ldd;
+  int64_t batch_stride_b, batch_stride_bias; /* elements between groups */
+  float alpha;                    /* 1 by default */
+  float gate_alpha, gate_limit;   /* 1.702 by default, and 0 */
+  int32_t a_type, trans_b;
+  int32_t activation;             /* libgemm_activation; with gate_limit SILU alone */
+  int32_t gate;                   /* libgemm_gate; with one n is even */
+  const char *variant;
+  libgemm_stream stream;
+} libgemm_moe_mm_args;
+
+/* Set defaults: everything 0 but size, alpha = 1, gate_alpha = 1.702. */
+void libgemm_moe_mm_args_init(libgemm_moe_mm_args *args, uint64_t size);
+libgemm_status libgemm_moe_mm(const libgemm_moe_mm_args *args);
+
+/* Sort a router's choices by expert: choices j = 0 to top_k - 1 of token t are ids[t * top_k + j], and a sorted position
+ * belongs to one of them. Stable: of one expert's choices the order stays. Nothing depends on which block comes first.
+ * A choice that is no expert, below 0 or from `groups` on, is skipped: that is how ranks of expert parallelism mark
+ * experts of others. */
+typedef struct libgemm_moe_route_args {
+  uint64_t size;           /* sizeof(libgemm_moe_route_args) */
+  int64_t tokens, top_k;   /* tokens * top_k is 0 to LIBGEMM_MAX_SIZE, top_k 1 to 1024 */
+  int64_t groups;          /* experts, 1 to 4096 */
+  const void *ids;         /* [tokens][top_k], int32, or with ids_wide int64 */
+  int32_t *rows;           /* [tokens * top_k], written: the token of each sorted position; -1 behind the last of them */
+  int32_t *places;         /* [tokens * top_k], written: the sorted position of each choice; -1 where it is skipped */
+  int32_t *offs;           /* [groups], written: the end of each expert's positions */
+  int32_t ids_wide;        /* 0 or 1 */
+  int32_t reserved;        /* 0 */
+  void *workspace;         /* device memory of libgemm_moe_route_workspace bytes, 16-byte aligned, of any content */
+  uint64_t workspace_bytes;
+  libgemm_stream stream;
+} libgemm_moe_route_args;
+
+/* Set defaults: everything 0 but size. */
+void libgemm_moe_route_args_init(libgemm_moe_route_args *args, uint64_t size);
+libgemm_status libgemm_moe_route(const libgemm_moe_route_args *args);
+libgemm_status libgemm_moe_route_workspace(const libgemm_moe_route_args *args, uint64_t *bytes);
+
+/* Add up what experts made of each token: D[t] = sum of weights[t][j] * A[places[t][j]] over j from 0 on, in this order
+ * and in float32, so the same bits come at every call. A place that is no row of A adds nothing. */
+typedef struct libgemm_moe_sum_args {
+  uint64_t size;           /* sizeof(libgemm_moe_sum_args) */
+  int64_t tokens, n, top_k;
+  int64_t a_count;         /* rows of A */
+  const void *a;           /* [a_count][n], lda */
+  void *d;                 /* [tokens][n], ldd, of A's type */
+  const void *weights;     /* NULL, for 1, or [tokens][top_k] */
+  const int32_t *places;   /* [tokens][top_k] */
+  int64_t lda, ldd;
+  int32_t a_type;          /* libgemm_dtype */
+  int32_t weights_type;    /* libgemm_dtype; 0 without weights */
+  libgemm_stream stream;
+} libgemm_moe_sum_args;
+
+/* Set defaults: everything 0 but size. */
+void libgemm_moe_sum_args_init(libgemm_moe_sum_args *args, uint64_t size);
+libgemm_status libgemm_moe_sum(const libgemm_moe_sum_args *args);
+
+/* A layer of experts: D[t] = sum over j of weights[t][j] * expert(X[t]), of expert ids[t][j], which computes
+ *
+ *   H = act(X B1 + bias1), or with a gate act(gate) * up         of `inner` columns, rounded to X's type
+ *   Y = H B2 + bias2                                             of n columns, rounded to X's type
+ *
+ * by libgemm_moe_route, libgemm_moe_mm, libgemm_grouped_mm and libgemm_moe_sum, one after the other on the stream:
+ * those say the rest. The host reads nothing of the device, so the chain can be captured. */
+typedef struct libgemm_moe_args {
+  uint64_t size;           /* sizeof(libgemm_moe_args) */
+  int64_t tokens, k, inner, n; /* rows of X; its columns; those of H; those of D */
+  int64_t groups, top_k;   /* experts, and choices of each token, as in libgemm_moe_route_args */
+  const void *x;           /* [tokens][k], ldx */
+  const void *b1, *b2;     /* B1 [groups][k][inner], with a gate [groups][k][2 * inner]; B2 [groups][inner][n] */
+  void *d;                 /* [tokens][n], ldd */
+  const void *bias1, *bias2; /* NULL, or a row for each expert */
+  const void *ids;         /* [tokens][top_k] */
+  const void *weights;     /* NULL, or [tokens][top_k] */
+  int64_t ldx, ldb1, ldb2, ldd;
+  int64_t batch_stride_b1, batch_stride_b2, batch_stride_bias1, batch_stride_bias2;
+  int32_t a_type, weights_type, ids_wide;
+  int32_t trans_b1, trans_b2; /* 1: stored with rows and columns exchanged, [groups][2 * inner][k] and [groups][n][inner] */
+  int32_t activation, gate; /* as in libgemm_moe_mm_args */
+  float gate_alpha, gate_limit;
+  int32_t reserved;        /* 0 */
+  void *workspace;         /* device memory of libgemm_moe_workspace bytes, 16-byte aligned, of any content */
+  uint64_t workspace_bytes;
+  libgemm_stream stream;
+} libgemm_moe_args;
+
+/* Set defaults: everything 0 but size, gate_alpha = 1.702. */
+void libgemm_moe_args_init(libgemm_moe_args *args, uint64_t size);
+libgemm_status libgemm_moe(const libgemm_moe_args *args);
+libgemm_status libgemm_moe_workspace(const libgemm_moe_args *args, uint64_t *bytes);
+
 /* ---- Which variant runs ----------------------------------------------------------------------------------------- */
 
 /* What a call would run, and why. */
@@ -323,6 +449,7 @@ libgemm_status libgemm_grouped_gemm_explain(const libgemm_grouped_gemm_args *arg
                                             libgemm_choice *choice);
 libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, int32_t target,
                                           libgemm_choice *choice);
+libgemm_status libgemm_moe_mm_explain(const libgemm_moe_mm_args *args, int32_t target, libgemm_choice *choice);
 
 /* Load every variant of `device`'s target now, so that later first uses load nothing: CUDA graph capture needs that. */
 libgemm_status libgemm_preload(int32_t device);

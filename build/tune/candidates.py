@@ -52,6 +52,7 @@ FILLED = 0.8  # of the 64 columns that an operand contiguous along its rows come
 # Of packed groups: (kernel, what is cut) -> (tile rows, tile columns)
 GROUPED_GRID = {
     ("swap", "rows"): ((128, 128), (128, 64), (64, 128), (64, 64), (32, 128), (32, 64)),
+    ("coop_swap", "rows"): ((128, 256),),
     ("pingpong", "rows"): ((128, 128), (128, 64), (64, 256), (64, 128), (64, 64)),
     ("cluster", "equal"): ((128, 128), (64, 128), (64, 64)),
     ("pingpong", "equal"): ((128, 128), (64, 128), (64, 64), (64, 32)),

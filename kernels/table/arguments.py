@@ -68,6 +68,23 @@ ARGUMENTS = {
     "offs_wide": "i32",
     "ragged": "i32",
     "zero_tail": "i32",
+    "rows_ptr": "*i32",  # of a layer of experts: which row of A each row of the product is
+    "to_rows_ptr": "*i32",  # and which of D
+    "weights_ptr": "*fp32",
+    "stored": "i32",
+    "d_stored": "i32",
+    "ids_ptr": "*i32",  # of routing, and of the sum behind it
+    "ids_wide": "i32",
+    "places_ptr": "*i32",
+    "counts_ptr": "*i32",
+    "entries": "i32",
+    "top_k": "i32",
+    "phase": "i32",
+    "weights_type": "i32",
+    "gate": "i32",
+    "gate_alpha": "fp32",
+    "gate_limit": "fp32",
+    "gate_shift": "fp32",
 }
 
 TENSORS = tuple(name for name, kind in ARGUMENTS.items() if kind == "desc")  # the order of C's enum of them

@@ -15,6 +15,7 @@ class Boxes:
     """Of a variant, by the names of its kernel's descriptors."""
 
     if TYPE_CHECKING:
+        guard: tuple[str, ...]
         problem: Problem
         config: Config
         family: Family
@@ -26,7 +27,8 @@ class Boxes:
             return self.unit(name)
         rows, cols = c.block_m, c.block_n // c.parts
         if self.family.swap_ab:
-            rows, cols = c.block_m // c.parts, c.block_n
+            sharers = 2 if self.family.cooperative else 1  # warpgroups, each with its columns
+            rows, cols = c.block_m // c.parts, c.block_n // self.halves // sharers
         boxes = {
             "a_desc": (self.problem.a, c.block_m // c.a_boxes, c.block_k),
             "b_desc": (self.problem.a, c.block_k, c.block_n),
@@ -50,6 +52,11 @@ class Boxes:
     def consumers(self) -> int:
         """Warpgroups that multiply, in a persistent kernel for Hopper."""
         return 3 if self.family.cooperative and self.left == 192 else 2
+
+    @property
+    def halves(self) -> int:
+        """Columns of B in a tile for each of D."""
+        return 2 if "gated" in self.guard else 1
 
     def turned(self, name: str) -> bool:
         """Whether A, or B, is contiguous along M, or N."""
@@ -75,7 +82,7 @@ class Boxes:
         if name in ("a_desc", "b_desc"):
             rows, is_right = self.config.block_m // self.config.a_boxes, self.family.swap_ab
             if name == "b_desc":
-                rows, is_right = self.config.block_n, not self.family.swap_ab
+                rows, is_right = self.config.block_n // self.halves, not self.family.swap_ab
             return None if self.turned(name) else rows // (self.config.cluster if is_right else 1)
         if not self.family.any_width:
             return None
@@ -84,5 +91,7 @@ class Boxes:
         return None if here else 0
 
     def box_rank(self, name: str) -> int:
-        """Dimensions of what the host encodes: of packed groups A and B have a third, the group."""
-        return 3 if self.problem.op == "grouped_mm" and name in ("a_desc", "b_desc") else 2
+        """Dimensions of what the host encodes: of packed groups A and B have a third, the group, and before it a gated
+        B the half."""
+        grouped = self.problem.op in ("grouped_mm", "moe_mm") and name in ("a_desc", "b_desc")
+        return 2 + grouped + (grouped and "halved" in self.guard)

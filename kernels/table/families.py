@@ -47,7 +47,8 @@ class Family:
 
 ROW_STEP = 16  # of a balanced family's tiles
 
-REFERENCE = {op: Family(op, "", f"portable.{op}") for op in ("gemm", "grouped_gemm", "grouped_mm", "align")}
+REFERENCE = {op: Family(op, "", f"portable.{op}") for op in ("gemm", "grouped_gemm", "grouped_mm", "align", "moe_mm")}
+REFERENCE |= {op: Family(op, "", "portable.moe") for op in ("moe_route", "moe_sum")}
 
 SPECIALIZED = Family("gemm", "specialized", "sm100.gemm", guards=("descriptor",), persistent=True, store="tma")
 PIPELINED = Family("gemm", "pipelined", "sm100.gemm", guards=("descriptor",), store="tma")
@@ -60,6 +61,7 @@ CLUSTER = {
     "guards": ("cluster", "descriptor_ab"), "split": "cluster", "store": "reduce", "light_epilogue": True,
     "by_units": True,
 }  # fmt: skip
+EXPERTS = TMA | {"guards": ("align16", "descriptor", "in_order", "rows"), "swap_ab": True, "balanced": True}
 SM90 = [
     Family("gemm", "coop", cooperative=True, **DENSE),
     Family("gemm", "coop_swap", cooperative=True, swap_ab=True, **DENSE),
@@ -75,8 +77,14 @@ SM90 = [
     Family("gemm", "cluster", "sm90.gemm_cluster", **CLUSTER),
     Family("gemm", "cluster_swap", "sm90.gemm_cluster", "gemm_cluster", swap_ab=True, **CLUSTER),
     Family("grouped_mm", "swap", "sm90.grouped_mm_swap", swap_ab=True, balanced=True, **TMA),
+    Family(
+        "grouped_mm", "coop_swap", "sm90.grouped_mm_swap", "grouped_mm_swap", cooperative=True, swap_ab=True,
+        balanced=True, **TMA,
+    ),
     Family("grouped_mm", "pingpong", "sm90.grouped_mm_pingpong", **TMA),
     Family("grouped_mm", "cluster", "sm90.grouped_mm_cluster", **CLUSTER | {"guards": ("cluster", "descriptor")}),
+    Family("moe_mm", "swap", "sm90.moe_mm", "moe_mm", **EXPERTS),
+    Family("moe_mm", "coop_swap", "sm90.moe_mm", "moe_mm", cooperative=True, **EXPERTS),
     Family(
         "grouped_gemm", "pingpong", "sm90.grouped_gemm", guards=("align16", "scratch"), persistent=True, store="tma"
     ),
@@ -84,5 +92,6 @@ SM90 = [
 
 FAMILIES = {family.kernel: family for family in (*REFERENCE.values(), SPECIALIZED, PIPELINED, *SM90)}
 DENSE_SM90 = {family.name: family for family in SM90 if family.op == "gemm"}
+EXPERTS_SM90 = {family.name: family for family in SM90 if family.op == "moe_mm"}
 (POINTERS_SM90,) = (family for family in SM90 if family.op == "grouped_gemm")
 PACKED_SM90 = {family.name: family for family in SM90 if family.op == "grouped_mm"}

@@ -50,6 +50,31 @@ def small_groups_row(problem: Problem, target: int) -> Variant:
     return Variant(problem, POINTERS, REFERENCE["grouped_gemm"].kernel, target, ("align16", "linear"), rate=90)
 
 
+def expert_reference_rows(target: int):
+    """A layer of experts in 16-bit types, at any alignment last; B's layouts are those of its weights."""
+    for a in ("f16", "bf16"):
+        for layout in ("nn", "nt"):
+            problem = Problem("moe_mm", a, a, "exact", layout)
+            for gated in (("gated",), ()):
+                kernel = REFERENCE["moe_mm"].kernel
+                config = Config(64, 128, 64, warps=4, stages=3 if target in (80, 90, 100) else 2)
+                yield Variant(problem, config, kernel, target, ("align16", *gated), rate=60)
+                yield Variant(problem, Config(64, 64, 32, warps=8, stages=2), kernel, target, gated, rate=12)
+
+
+def routing_rows(target: int):
+    """Sorting by expert, in small chunks and in large ones (of no type: bf16 stands for it), and the sum of a token's
+    rows."""
+    problem = Problem("moe_route", "bf16", "bf16", "exact", "nn")
+    for entries, warps in ((128, 4), (1024, 8)):
+        yield Variant(problem, Config(entries, 8, 8, warps, stages=1), REFERENCE["moe_route"].kernel, target)
+    for a, precision in (("f16", "exact"), ("bf16", "exact"), ("f32", "ieee")):
+        problem = Problem("moe_sum", a, a, precision, "nn")
+        for guard, columns in ((("align16",), 1024), ((), 512)):
+            config = Config(8, columns, 8, warps=4, stages=1)
+            yield Variant(problem, config, REFERENCE["moe_sum"].kernel, target, guard)
+
+
 def helper_rows(target: int):
     """What goes before descriptor rows where A or B lies as those cannot read it. Elements move as they are: bf16
     stands for both 16-bit types."""

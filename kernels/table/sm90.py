@@ -14,6 +14,9 @@ FIRST = 14  # so many also come with float32 inputs or output
 FLOAT = (
     ("coop", 128, 256, 64),
     ("coop_swap", 192, 192, 64),
+    ("split_swap", 8, 64, 128),
+    ("pingpong_swap", 32, 64, 128),
+    ("flex_pingpong", 128, 160, 64),
 )  # and with float32 inputs, whose steps are half as deep, these
 ACTIVATED = 6  # and so many with an activation, whose code makes a large tile's epilogue several times longer
 SPARE = 1024  # bytes of shared memory for barriers, and what the compiler aligns

@@ -1,7 +1,7 @@
 """The fast set for groups on Hopper: which tiles ship. Of packed ones tuned/sm90_grouped_mm.json says."""
 
 from kernels.table.dtypes import DTYPES
-from kernels.table.families import PACKED_SM90, POINTERS_SM90, Family
+from kernels.table.families import EXPERTS_SM90, PACKED_SM90, POINTERS_SM90, Family
 from kernels.table.model import tuned
 from kernels.table.spec import Config, Problem, Variant
 from kernels.table.targets import TARGETS
@@ -17,7 +17,8 @@ def grouped_config(problem: Problem, family: Family, m: int, n: int) -> Config:
     """The deepest pipeline that fits in 227 KiB beside the output buffers, or the float32 tile a cluster reduces."""
     d_bytes, k = DTYPES[problem.d].bytes, 128 // DTYPES[problem.a].bytes
     parts = m // RUN if family.swap_ab else 2 if m * n * d_bytes > 128 * 128 * 2 else 1
-    out_bytes = m * n * 4 if family.store == "reduce" else 2 * m * n // parts * d_bytes
+    owners = 2 if family.cooperative else 1  # warpgroups that share a tile; two have buffers
+    out_bytes = m * n * 4 if family.store == "reduce" else 2 * m * n // parts // owners * d_bytes
     stages = min(8, (TARGETS[90].shared_bytes - SPARE - out_bytes) // ((m + n) * 128))
     if not family.persistent:
         return Config(m, n, k, m // 16, stages)
@@ -73,3 +74,21 @@ def pointer_rows(problem: Problem):
         config = Config(m, n, 64, 4, room // ((m + n) * 128), parts=parts, persistent=True)
         guard = tuple(sorted((*POINTERS_SM90.guards, "linear")))
         yield Variant(problem, config, POINTERS_SM90.kernel, 90, guard, rate)
+
+
+# Of a layer of experts: family, rows of A, columns of B, of which a gated product's D has half as many, elements of a
+# step, and the rate, as measured on groups that fill it.
+EXPERT_TILES = (("coop_swap", 128, 256, 64, 140), ("swap", 64, 128, 128, 104), ("swap", 32, 128, 128, 72))
+
+
+def expert_rows(problem: Problem):
+    """The rows for a layer of experts, whose four loading warps gather rows of A: gated ones, and plain ones."""
+    paired = [("gated", "paired", "swish")] if problem.layout == "nn" else []
+    for gated in (("gated", "halved", "swish"), *paired, ("linear",)):
+        for family, m, n, k, rate in EXPERT_TILES:
+            record = EXPERTS_SM90[family]
+            of_d = n // (2 if "gated" in gated else 1) // (2 if record.cooperative else 1)
+            room = TARGETS[90].shared_bytes - SPARE - 2 * RUN * of_d * DTYPES[problem.d].bytes
+            config = Config(m, n, k, 4, min(8, room // ((m + n) * 2 * k)), parts=m // RUN, persistent=True)
+            guard = tuple(sorted((*record.guards, *gated)))
+            yield Variant(problem, config, record.kernel, 90, guard, rate)

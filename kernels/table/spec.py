@@ -17,7 +17,7 @@ from kernels.table.model import Fit, Model, rough, tuned
 from kernels.table.targets import TARGETS
 
 OPS = ("gemm", "grouped_gemm", "grouped_mm")
-HELPERS = ("align",)  # operations that only others call, and no caller names
+HELPERS = ("align", "moe_mm", "moe_route", "moe_sum")  # operations that not every type and layout has
 
 # First letter: op(A), second: op(B). "n" as stored [M,K] / [K,N], "t" stored transposed [K,M] / [N,K]. The order is
 # the C side's index: 2 * trans_a + trans_b.
@@ -31,11 +31,16 @@ GUARDS = {
     "A and B are read (K > 0 and alpha != 0); of whole matrices one product (batch = 1)",
     "descriptor_ab": "A and B start on 16 bytes and their leading dimensions are multiples of 16 bytes; both are read; "
     "one product",
+    "gated": "B has columns for a gate and as many for what it gates; without this guard it must not",
+    "halved": "TMA can step from the gate's columns to up's: not where they stand in turn along a stored row",
+    "paired": "the gate's columns and up's stand in turn along B's stored rows",
+    "in_order": "rows of D are neither weighted nor put elsewhere",
     "linear": "no activation",
     "cluster": "fewer tiles than half the multiprocessors, and two steps in K or more to share (of groups: all tiles "
     "together, and K of one as long as it is on average)",
     "equal": "ends cut K of an A stored [K][M] and a B stored [K][N], or none; groups stand whole stored rows apart",
     "rows": "ends cut the rows of an A stored [M][K]; B's groups stand whole stored rows apart",
+    "swish": "what gates is silu",
     "scratch": "a workspace in which each block has a share, for the descriptors that it makes by itself",
     "workspace": "fewer tiles than half the multiprocessors, and a workspace for the parts of each",
 }
@@ -249,6 +254,8 @@ class Variant(Boxes):
             "ALIGN": 16 // a_bytes if "align16" in self.guard else 1,
             "ACTIVATE": int("linear" not in self.guard),
             "EQUAL": int("equal" in self.guard),
+            "GATED": int("gated" in self.guard),
+            "PAIRED": int("paired" in self.guard),
             "OVERLAP": int(self.target >= 90),  # programmatic dependent launch
         }
 

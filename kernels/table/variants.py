@@ -7,9 +7,9 @@ build by name.
 import itertools
 
 from kernels.table.dtypes import TYPES
-from kernels.table.portable import helper_rows, reference_rows, small_groups_row
+from kernels.table.portable import expert_reference_rows, helper_rows, reference_rows, routing_rows, small_groups_row
 from kernels.table.sm90 import hopper_rows
-from kernels.table.sm90_grouped import grouped_rows, pointer_rows
+from kernels.table.sm90_grouped import expert_rows, grouped_rows, pointer_rows
 from kernels.table.spec import LAYOUTS, Problem, Variant
 from kernels.table.targets import DEFAULT_TARGETS
 from kernels.table.untuned import untuned_rows
@@ -22,6 +22,8 @@ def fast_rows(target: int):
         if target == 90:
             yield from hopper_rows(problem)
             yield from grouped_rows(Problem("grouped_mm", a, d, precision, layout))
+            if a == d != "f32" and layout[0] == "n":
+                yield from expert_rows(Problem("moe_mm", a, d, precision, layout))
             if a != "f32":
                 pointers = Problem("grouped_gemm", a, d, precision, layout)
                 yield small_groups_row(pointers, target)
@@ -32,7 +34,8 @@ def fast_rows(target: int):
 
 def variants(targets=DEFAULT_TARGETS) -> list[Variant]:
     """All rows for these targets, checked, in table order."""
-    rows = [row for target in targets for row in (*fast_rows(target), *reference_rows(target), *helper_rows(target))]
+    sets = (fast_rows, reference_rows, expert_reference_rows, helper_rows, routing_rows)
+    rows = [row for target in targets for rows_of in sets for row in rows_of(target)]
     for row in rows:
         row.check()
     return rows

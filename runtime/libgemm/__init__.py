@@ -7,6 +7,8 @@ Needs cffi and, at the first call that runs something, the NVIDIA driver. Import
     grouped_gemm_tables(a=..., ...)             the same with tables of pointers and sizes on the device
     grouped_mm(a, b, offs)                      packed rows, columns or K, cut at group ends on the device
     grouped_gemm_jagged(a_packed, b, offsets)   packed rows, one shared b or one per group, offsets from 0
+    moe(x, w_in, w_out, expert_ids, weights)    a layer of experts, from its router's choices on
+    moe_route(), moe_mm(), moe_sum()            its parts: sort by expert, gathered and gated products, add up
     variants(), info(), manifest(), preload(), verify()
     explain(), explain_grouped_mm(), explain_grouped_gemm(), covers()   what would run, and why
 """
@@ -15,6 +17,8 @@ from libgemm._gemm import gemm
 from libgemm._grouped_gemm import grouped_gemm, grouped_gemm_tables
 from libgemm._grouped_mm import grouped_gemm_jagged, grouped_mm
 from libgemm._library import Error
+from libgemm._moe import moe, moe_route, moe_sum
+from libgemm._moe_mm import moe_mm
 from libgemm.inspect import (
     Choice,
     Variant,
@@ -45,6 +49,10 @@ __all__ = [
     "grouped_mm",
     "info",
     "manifest",
+    "moe",
+    "moe_mm",
+    "moe_route",
+    "moe_sum",
     "preload",
     "variants",
     "verify",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-TYPES = {"f16": "float16", "f32": "float32", "u8": "uint8"}  # it has no bfloat16
+TYPES = {"f16": "float16", "f32": "float32", "i32": "int32", "u8": "uint8"}  # it has no bfloat16
 
 
 def current_stream(array: Any) -> int:

@@ -58,10 +58,15 @@ def seeds(ctx: Context):
         yield ctx.run(replace(jagged, shared=shared, wide=wide))
 
 
-def chosen(ctx: Context) -> list:
-    """This part's variants for the present GPU, but for helpers, which run before others."""
-    found = [v for v in ctx.lib.variants() if v.target == ctx.target and v.op in ENTRIES.values()]
+def chosen_of(ctx: Context, *ops: str) -> list:
+    """This part's variants of these operations for the present GPU."""
+    found = [v for v in ctx.lib.variants() if v.target == ctx.target and v.op in ops]
     return found[ctx.part - 1 :: ctx.parts]
+
+
+def chosen(ctx: Context) -> list:
+    """Those of products; edge_moe.py has those of layers of experts."""
+    return chosen_of(ctx, *ENTRIES.values())
 
 
 def variant_cases(v):

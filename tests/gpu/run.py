@@ -23,6 +23,7 @@ from tests.gpu import (  # noqa: E402
     edge_cuda,
     edge_errors,
     edge_frameworks,
+    edge_moe,
     edge_torch,
 )
 from tests.gpu.cases import random_case  # noqa: E402
@@ -30,7 +31,7 @@ from tests.gpu.standin import FAULTS, StandIn  # noqa: E402
 
 CUDA_CHECKS = ("graphs", "chained", "streams", "large_offsets", "other_gpu", "stream_memory", "stream_memory_cupy",
                "unfinished_inputs", "two_frameworks", "contexts")  # fmt: skip
-BY_VARIANT = ("variants", "once", "runs_of_variants", "lying_ends_of_groups")  # can be done in parts
+BY_VARIANT = ("variants", "once", "runs_of_variants", "lying_ends_of_groups", "expert_products")  # can be done in parts
 ON_REQUEST = ("once",)  # others do the same work
 # Graph capture comes first: it must be the first use of the kernels.
 EDGE = (
@@ -60,6 +61,11 @@ EDGE = (
     edge_cuda.other_gpu,
     edge_contexts.contexts,
     edge_errors.errors,
+    edge_moe.expert_products,
+    edge_moe.lying_indices,
+    edge_moe.routes,
+    edge_moe.sums,
+    edge_moe.whole_layers,
     edge_torch.dense_operators,
     edge_torch.grouped_operators,
     edge_torch.watched_operators,

@@ -11,13 +11,15 @@ from .cases import ENTRIES, TYPES
 from .reference import DTYPES
 from .standin_contract import Error, check, require
 from .standin_memory import neighbour, poke, view, write_past
+from .standin_moe import FAULTS as MOE_FAULTS
+from .standin_moe import Layers
 
 FAULTS = (
     "drop last column", "write one past", "write before", "write gap", "change input", "read C at beta 0",
     "read A at alpha 0", "read past A", "read before B", "ignore alpha", "ignore beta", "drop bias",
     "bias of group 0", "wrong activation", "relu drops NaN", "swap groups", "skip partial tile", "skip K tail",
     "write pad row", "16-bit sums", "tf32 for ieee", "Inf to NaN", "skip K = 0", "int32 ends", "new out",
-    "accept anything", "vary", "trust ends", "skip empty K", "keep tail", "K of the next group",
+    "accept anything", "vary", "trust ends", "skip empty K", "keep tail", "K of the next group", *MOE_FAULTS,
 )  # fmt: skip
 
 # Of rows that see packed groups as one matrix, with a layout that such a row takes (trans_a, trans_b).
@@ -32,7 +34,7 @@ def tf32(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.isfinite(), (x.view(torch.int32) & ~0x1FFF).view(torch.float32), x)
 
 
-class StandIn:
+class StandIn(Layers):
     Error = Error
 
     def __init__(self, break_it: str | None = None):
@@ -63,7 +65,7 @@ class StandIn:
                         "block_m": 64,
                     }
                     found.append(SimpleNamespace(name=f"{op}_{a}_{d}_{precision}{guard}", **fields, **layout))
-        return found
+        return found + self.expert_variants()
 
     def check(self, *arguments) -> None:
         if self.fault != "accept anything":

@@ -21,6 +21,7 @@ from tests.gpu import (  # noqa: E402
     edge_batch,
     edge_cuda,
     edge_errors,
+    edge_moe,
     edge_torch,
     guarded,
     reference,
@@ -38,6 +39,14 @@ NAMED = {
     "vary": edge.repeatable,
     "trust ends": edge.lying_ends,
     "K of the next group": edge.variants,
+    "up is the gate": edge_moe.expert_products,
+    "halves for pairs": edge_moe.expert_products,
+    "rows in order": edge_moe.expert_products,
+    "drop weights": edge_moe.expert_products,
+    "write past the last end": edge_moe.lying_indices,
+    "unstable sort": edge_moe.routes,
+    "add NaN of no place": edge_moe.sums,
+    "route to the next expert": edge_moe.whole_layers,
 }
 
 
@@ -62,6 +71,11 @@ HONEST = (
     edge.empty,
     edge.lying_ends,
     edge.lying_ends_of_groups,
+    edge_moe.expert_products,
+    edge_moe.lying_indices,
+    edge_moe.routes,
+    edge_moe.sums,
+    edge_moe.whole_layers,
 )
 
 

@@ -14,6 +14,7 @@ from libgemm import inspect
 from libgemm._library import ffi, lib, text
 
 OPS = ("gemm", "grouped_gemm", "grouped_mm")
+FLOATS = ("alpha", "beta", "gate_alpha", "gate_limit", "gate_shift")  # arguments of kernels; others are integers
 PLACE = 1 << 16  # bytes between the places that operands stand at
 PLACES = 16
 M, N, K, GROUPS = 96, 80, 64, 3
@@ -233,6 +234,6 @@ def values(launch: dict) -> dict:
         data = bytes.fromhex(given["hex"])
         if param["name"].endswith(".map"):
             continue  # a tensor map: test_capi_fast.py
-        kind = "f" if param["name"] in ("alpha", "beta") else {4: "i", 8: "q"}[len(data)]
+        kind = "f" if param["name"] in FLOATS else {4: "i", 8: "q"}[len(data)]
         found[param["name"]] = struct.unpack(f"<{kind}", data)[0]
     return found

@@ -34,4 +34,14 @@ def grouped_mm(a, b, offs=None, bias=None, precision=None, out_dtype=None, zero_
     return made
 
 
-reference = {"gemm": gemm, "grouped_mm": grouped_mm}
+def moe_route(expert_ids, groups):
+    flat = expert_ids.flatten().long()
+    own = (flat >= 0) & (flat < groups)
+    order = torch.sort(torch.where(own, flat, groups), stable=True).indices[: int(own.sum())]
+    rows, places = (torch.full_like(flat, -1, dtype=torch.int32) for _ in range(2))
+    rows[: len(order)] = (order // max(expert_ids.shape[1], 1)).int()
+    places[order] = torch.arange(len(order), dtype=torch.int32)
+    return rows, places.view(expert_ids.shape), torch.bincount(flat[own], minlength=groups).cumsum(0).int()
+
+
+reference = {"gemm": gemm, "grouped_mm": grouped_mm, "moe_route": moe_route}

@@ -40,6 +40,12 @@ struct call {
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias;
   float alpha, beta;
+  /* Of a layer of experts: rows of A and of D by index, how many there are, weights of rows, and the gate. */
+  CUdeviceptr rows_ptr, to_rows_ptr, weights_ptr;
+  int32_t stored, d_stored, gate;
+  CUdeviceptr ids_ptr, places_ptr, counts_ptr; /* of routing, and of the sum */
+  int32_t ids_wide, entries, top_k, phase, weights_type;
+  float gate_alpha, gate_limit, gate_shift;
   CUdeviceptr scratch; /* Triton's trailing scratch pointers: in the workspace, null for rows without scratch_bytes */
   /* last: written by encode_tensors alone, those that a row takes; in the order of enum tensor_name */
   struct tensor a_desc, b_desc, c_desc, c_desc_2, c_desc_4, c_desc_8, d_desc, d_desc_2, d_desc_4, d_desc_8;

@@ -17,9 +17,11 @@ struct plan {
 /* One matrix as a row's copies see it: all that its tensor map is made of. */
 struct matrix {
   CUdeviceptr address;
-  int64_t rows, cols, ld; /* as stored, in elements */
-  int64_t planes, step; /* matrices, of groups that have one each, and stored rows from one to the next; else 1 and 0 */
-  int32_t device, bytes; /* of an element */
+  int64_t rows, cols, ld; /* as stored, in elements; of a gated product's B of one half */
+  int64_t half, plane;    /* elements from one half to the next, and from one group's matrix to the next; 0 where the
+                             map has no such dimension, or a length of 1 there */
+  int32_t planes;         /* matrices, of groups that have one each; else 1 */
+  int16_t device, bytes;  /* of an element */
   struct box box;
 };
 

@@ -199,8 +199,9 @@ static const struct row *least_fitted(const struct row *const *rows, int count, 
 
 /* By the rough formula of rows that nobody has measured. */
 static float rough_us(const struct row *row, const struct work *w, const struct asked *asked, int i) {
-  float compute =
-      row->model.fixed_ns + asked->waves[i] * ((float)asked->steps[i] * row->model.step_ns + row->model.tile_ns);
+  float used = (float)asked->block_m[i] / (float)row->block_m; /* where a tile works on no more rows than it needs */
+  float step_ns = row->model.step_ns * used;
+  float compute = row->model.fixed_ns + asked->waves[i] * ((float)asked->steps[i] * step_ns + row->model.tile_ns);
   if (row->scratch_bytes) compute += 2000; /* the first descriptors: others are made while tiles are multiplied */
   float memory = row->model.fixed_ns + w->bytes * row->model.byte_ps * 1e-3f;
   return fourth_root(fourth(four_of(compute * 1e-3f)) + fourth(four_of(memory * 1e-3f)))[0];

@@ -5,7 +5,7 @@
 
 #include "launch/call.h"
 
-enum op { OP_GEMM, OP_GROUPED_GEMM, OP_GROUPED_MM, OP_ALIGN, OP_COUNT };
+enum op { OP_GEMM, OP_GROUPED_GEMM, OP_GROUPED_MM, OP_ALIGN, OP_MOE_MM, OP_MOE_ROUTE, OP_MOE_SUM, OP_COUNT };
 extern const char *const op_names[OP_COUNT];
 
 /* What a row needs of a problem beyond its types and layout: kernels/table/spec.py says each in words. */
@@ -18,7 +18,12 @@ enum guard {
   GUARD_CLUSTER = 32,
   GUARD_ROWS = 64,
   GUARD_EQUAL = 128,
-  GUARD_SCRATCH = 256
+  GUARD_SCRATCH = 256,
+  GUARD_GATED = 512, /* rows with it serve no other problem, and those without it none such */
+  GUARD_IN_ORDER = 1024,
+  GUARD_SWISH = 2048,
+  GUARD_HALVED = 4096,
+  GUARD_PAIRED = 8192
 };
 
 /* What is true of one product's memory, whatever its rows need: what a copy to aligned rows could do for it. */

@@ -19,6 +19,7 @@ static bool is_batch_invariant(const struct row *row) {
 unsigned refused(const struct row *row, const struct problem *p) {
   unsigned met = p->met;
   if (row->shared_bytes > (uint32_t)p->shared_bytes) return TOO_LARGE;
+  if (met & ~(unsigned)row->guard & GUARD_GATED) return NOT_GATED;
   if (p->wants & WANT_EQUAL && !(row->guard & GUARD_EQUAL)) return NOT_EQUAL;
   if (p->op == OP_GEMM && p->count != 1)
     met &= ~(unsigned)GUARD_DESCRIPTOR; /* its rows with descriptors have no batch */
@@ -52,6 +53,12 @@ static const struct {
     {GUARD_EQUAL, "ends that cut K of a transposed A and a row-major B, or none; groups that stand whole rows apart",
      NULL},
     {GUARD_LINEAR, "no activation", NULL},
+    {NOT_GATED, "gate = 0", NULL},
+    {GUARD_GATED, "a gate", NULL},
+    {GUARD_SWISH, "LIBGEMM_SILU", NULL},
+    {GUARD_HALVED, "columns of the gate and of up that do not stand in turn along a stored row", NULL},
+    {GUARD_PAIRED, "columns of the gate and of up that stand in turn along a stored row", NULL},
+    {GUARD_IN_ORDER, "no row_weights, no to_rows", NULL},
     {GUARD_CLUSTER, "fewer tiles than half the multiprocessors, and two steps in K or more to share",
      "fewer tiles in all groups than half the multiprocessors, and on average two steps in K or more to share"},
     {GUARD_SCRATCH, "the workspace of libgemm_grouped_gemm_workspace", NULL},

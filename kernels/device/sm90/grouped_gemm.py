@@ -262,7 +262,7 @@ def consume(stages, queue, out, turns, FIRST: gl.constexpr, ROWS: gl.constexpr, 
 @gluon.jit
 def buffers_for(desc, STAGES: gl.constexpr, ROWS: gl.constexpr, TURNED: gl.constexpr):
     bufs = gl.allocate_shared_memory(desc.dtype, [STAGES] + desc.block_type.shape, desc.layout)  # noqa: RUF005
-    return Operand(bufs, ROWS, 1, TURNED, 64, 1, 0, "")
+    return Operand(bufs, ROWS, 1, TURNED, 64, 1, 0, 1, "")
 
 
 @gluon.jit

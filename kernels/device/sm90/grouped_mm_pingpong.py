@@ -62,6 +62,12 @@ class GroupOutput:
             self.copy_rows(buf, row, end, col)
 
     @gluon.jit
+    def finish(self, work, CONSUMER: gl.constexpr):
+        """Once there is no tile any more: `work` says where the last group ends."""
+        self.out.drain()
+        self.zero_rows(work.row, CONSUMER)
+
+    @gluon.jit
     def store(self, parts, CONSUMER: gl.constexpr, phase, work):
         """A tile in runs of columns; with operands swapped of rows, those that the tile has."""
         own = self.out.epilogue.moved(work.group.to(gl.int64) * self.batch_stride_bias)

@@ -19,42 +19,55 @@ from kernels.device.sm90.tile_queue import make_queue
 
 
 @gluon.jit
-def multiply_rows(stages, parts, turns, work, FIRST: gl.constexpr, MORE: gl.constexpr, MOST: gl.constexpr):
+def multiply_rows(
+    stages, parts, turns, work, NUMBER: gl.constexpr, FIRST: gl.constexpr, MORE: gl.constexpr, MOST: gl.constexpr,
+    COOP: gl.constexpr,
+):  # fmt: skip
     """The tile's sum in the least width that holds its rows of A, of which it has more than MORE and at most MOST."""
     MIDDLE: gl.constexpr = (MORE + MOST) // 32 * 16
     if MIDDLE == MORE:
-        parts, step = multiply(parts, stages, work.step, work.count, work.last, 0, MOST)
+        parts, step = multiply(parts, stages, work.step, work.count, work.last, FIRST, MOST)
         parts = wait_for_parts(parts, MOST)
-        mbarrier.arrive(turns.index(1 - FIRST), count=1)
+        if not COOP:
+            mbarrier.arrive(turns.index(1 - NUMBER), count=1)
         stages.release(step + stages.STAGES - 1)
         return parts
     else:
         if work.height <= MIDDLE:
-            parts = multiply_rows(stages, parts, turns, work, FIRST, MORE, MIDDLE)
+            parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, MORE, MIDDLE, COOP)
         else:
-            parts = multiply_rows(stages, parts, turns, work, FIRST, MIDDLE, MOST)
+            parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, MIDDLE, MOST, COOP)
         return parts
 
 
 @gluon.jit
-def consume(stages, queue, out, turns, FIRST: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr):
-    """Four warps: multiply and store every second tile, beginning with tile FIRST. COLS are those of the tensor cores:
-    the rows of A."""
+def consume(
+    stages, queue, out, turns, NUMBER: gl.constexpr, ROWS: gl.constexpr, WIDTH: gl.constexpr, MOST: gl.constexpr,
+    COOP: gl.constexpr, PER: gl.constexpr = 1,
+):  # fmt: skip
+    """Four warps: multiply and store every second tile, or COOP, half the columns of each. ROWS are those of the tensor
+    cores, columns of B, that they multiply, PER of them side by side for each of D; WIDTH is the tile's, in rows of A.
+    """
+    HALVES: gl.constexpr = stages.left.HALVES
+    FIRST: gl.constexpr = NUMBER * (ROWS // HALVES) if COOP else 0
     gdc_wait()  # what the kernel before this one reads may be our D, what it writes our C
     phase = 0
-    turn = 1 - FIRST  # the first consumer need not wait for its first turn
-    n = FIRST
+    turn = 1 - NUMBER  # the first consumer need not wait for its first turn
+    n = 0 if COOP else NUMBER
     work = queue.receive(n)
     while work.count >= 0:
-        parts = zero_parts(ROWS, COLS, out.out.MOST)
-        mbarrier.wait(turns.index(FIRST), turn)
-        turn ^= 1
-        parts = multiply_rows(stages, parts, turns, work, FIRST, 0, COLS)
-        phase = out.store(parts, FIRST, phase, work)
-        n += 2
+        if HALVES == 2:
+            parts = zero_parts(ROWS // 2, WIDTH, MOST) + zero_parts(ROWS // 2, WIDTH, MOST)
+        else:
+            parts = zero_parts(ROWS, WIDTH, MOST)
+        if not COOP:
+            mbarrier.wait(turns.index(NUMBER), turn)
+            turn ^= 1
+        parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, 0, WIDTH, COOP)
+        phase = out.store(parts, NUMBER, phase, work.beside(FIRST // PER))
+        n += 1 if COOP else 2
         work = queue.receive(n)
-    out.out.drain()
-    out.zero_rows(work.row, FIRST)
+    out.finish(work, NUMBER)
 
 
 @gluon.jit
@@ -63,21 +76,23 @@ def grouped_mm_swap(
     ldd, batch_stride_bias, alpha, beta, activation, offs_wide, zero_tail,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     RUN: gl.constexpr, SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+    PINGPONG: gl.constexpr,
 ):  # fmt: skip
+    OWNERS: gl.constexpr = 1 if PINGPONG else 2
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, True)
     out = make_group_output(c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail)
     groups_at = Groups(
         offs_ptr, offs_wide, groups, M, N, K, a_step, b_step, d_step, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, True,
     )  # fmt: skip
     stages = make_stages(
-        a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, True, RUN=RUN, RANK=3
+        a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, True, OWNERS, RUN=RUN, RANK=3
     )
-    queue = make_queue()
+    queue = make_queue(OWNERS)
     turns = barriers(2)
     gl.warp_specialize(
         [
-            (consume, (stages, queue, out, turns, 0, BLOCK_N, BLOCK_M)),
-            (consume, (stages, queue, out, turns, 1, BLOCK_N, BLOCK_M)),
+            (consume, (stages, queue, out, turns, 0, BLOCK_N // OWNERS, BLOCK_M, out.out.MOST, not PINGPONG)),
+            (consume, (stages, queue, out, turns, 1, BLOCK_N // OWNERS, BLOCK_M, out.out.MOST, not PINGPONG)),
             (load_ragged, (groups_at, stages, queue)),
         ],
         [4, 1],

@@ -80,22 +80,6 @@ class Groups:
 
 
 @gluon.jit
-def load_steps(stages, step, count, row, col, k, a_plane, b_plane, height):
-    """A tile's A and B through the pipeline; where A comes in runs of rows, only those that hold rows of the tile."""
-    for i in range(count):
-        at = k + i * stages.BLOCK_K
-        if stages.right.RUN > 0:
-            runs = gl.minimum(gl.cdiv(height, stages.right.RUN), stages.right.ROWS // stages.right.RUN)
-            stages.load(step, col, row, at, b_plane, a_plane, runs)
-        elif stages.SWAP:
-            stages.load(step, col, row, at, b_plane, a_plane)
-        else:
-            stages.load(step, row, col, at, a_plane, b_plane)
-        step += 1
-    return step
-
-
-@gluon.jit
 def finish(queue, sent, row, step):
     """Tell both consumers that there is no tile any more, and where the rows of the last group end."""
     none = gl.to_tensor(-1)
@@ -107,12 +91,13 @@ def finish(queue, sent, row, step):
 
 @gluon.jit
 def load_ragged(groups, stages, queue):
-    """One warp, where ends cut the rows of A and D. Ends are scanned CHUNK at a time by a prefix sum over their tiles.
+    """Where ends cut the rows of A and D: one warp, or four that all do the same, where threads gather A. Ends are
+    scanned CHUNK at a time by a prefix sum over their tiles.
 
     Ends are clamped to [previous end, M], so a table that lies gives wrong rows but never an address outside, and no
     row is computed twice.
     """
-    layout: gl.constexpr = gl.BlockedLayout([4], [32], [1], [0])
+    layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
     gdc_wait()  # what the kernel before this one writes may be our A, B or ends
     lane = gl.arange(0, CHUNK, layout)
     tiles_n = gl.cdiv(groups.N, groups.BLOCK_N)
@@ -157,7 +142,7 @@ def load_ragged(groups, stages, queue):
                 height = row_end - row
             queue.send(sent, WorkTile(row, row_end, col, index, step, count, last, height))
             a_plane, b_plane = groups.planes(index)
-            step = load_steps(stages, step, count, row, col, 0, a_plane, b_plane, height)
+            step = stages.load_tile(step, count, row, col, 0, a_plane, b_plane, height)
             sent += 1
             tile += gl.num_programs(0)
         before += total
@@ -187,6 +172,6 @@ def load_equal(groups, stages, queue):
         height = gl.to_tensor(groups.BLOCK_M)
         queue.send(sent, WorkTile(first, end, col, index, step, count, last, height))
         a_plane, b_plane = groups.planes(index)
-        step = load_steps(stages, step, count, row, col, start, a_plane, b_plane, height)
+        step = stages.load_tile(step, count, row, col, start, a_plane, b_plane, height)
         sent += 1
     finish(queue, sent, 0, step)

@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.device.sm90.loader_assembly import arrive_at_all, clear_lines, load_assembly
+from kernels.device.sm90.loader_assembly import arrive_at_all, clear_lines, load_assembly, wait_for_phase
 
 UNIT = gl.constexpr(8)  # rows of a buffer that are swizzled together
 LINE = gl.constexpr(128)
@@ -21,7 +21,7 @@ LINE = gl.constexpr(128)
 
 @gluon.constexpr_function
 def facts_of(operand):
-    names = ("PARAMETER", "ROWS", "LINES", "TURNED", "BOX", "SHARERS", "RUN")
+    names = ("PARAMETER", "ROWS", "LINES", "TURNED", "BOX", "SHARERS", "RUN", "HALVES")
     return tuple(getattr(operand, name).value for name in names)
 
 
@@ -54,7 +54,8 @@ class Operand:
     BOX: gl.constexpr  # rows of a turned one in a line
     SHARERS: gl.constexpr  # blocks of the cluster that need the same rows: each loads its share for all
     RUN: gl.constexpr  # rows of a box of which a tile may need none; 0: it needs all
-    PARAMETER: gl.constexpr  # of the entry point: its tensor map
+    HALVES: gl.constexpr  # runs of rows that a tile has of it: of a gated product's B two, the gate's and up's
+    PARAMETER: gl.constexpr  # of the entry point: its tensor map; "": threads bring it, by no tensor map
 
     @gluon.jit
     def at(self, slot, FIRST: gl.constexpr):
@@ -100,7 +101,7 @@ class Stages:
     SWAP: gl.constexpr  # left is B
     RANK: gl.constexpr  # of A's and B's tensor maps: 3 where the last dimension is the group's
     IN_CLUSTER: gl.constexpr
-    BY_ALL: gl.constexpr  # all warps load; else one
+    BY_THREADS: gl.constexpr  # threads, not TMA, bring the right operand
 
     @gluon.jit
     def wait_ready(self, step):
@@ -108,7 +109,12 @@ class Stages:
 
     @gluon.jit
     def wait_empty(self, step):
-        mbarrier.wait(self.empty.index(step % self.STAGES), (step // self.STAGES & 1) ^ 1)
+        parity = (step // self.STAGES & 1) ^ 1
+        bar = self.empty.index(step % self.STAGES)
+        if gl.num_warps() == 1:
+            mbarrier.wait(bar, parity)
+        else:
+            gl.inline_asm(wait_for_phase(), "r,r,~{memory}", [bar, parity], [], is_pure=False)
 
     @gluon.jit
     def fetch(self, step, left, right, k, left_plane=0, right_plane=0, pred=1):
@@ -118,7 +124,7 @@ class Stages:
         slot = step % self.STAGES
         ASSEMBLY: gl.constexpr = load_assembly(
             facts_of(self.left), facts_of(self.right), self.RANK, LINE * 8 // self.left.bufs.dtype.primitive_bitwidth,
-            self.IN_CLUSTER, self.BY_ALL,
+            self.IN_CLUSTER, gl.num_warps() * 32,
         )  # fmt: skip
         first = self.right.own_share()
         gl.inline_asm(
@@ -134,6 +140,22 @@ class Stages:
         """The same, once they are empty."""
         self.wait_empty(step)
         self.fetch(step, left, right, k, left_plane, right_plane, runs)
+
+    @gluon.jit
+    def load_tile(self, step, count, row, col, k, a_plane, b_plane, height):
+        """A tile's A and B, `count` steps from `k` on; where A comes in runs of rows, only those that hold rows of the
+        tile. Returns the number of the step after them."""
+        for i in range(count):
+            at = k + i * self.BLOCK_K
+            if self.right.RUN > 0:
+                runs = gl.minimum(gl.cdiv(height, self.right.RUN), self.right.ROWS // self.right.RUN)
+                self.load(step, col, row, at, b_plane, a_plane, runs)
+            elif self.SWAP:
+                self.load(step, col, row, at, b_plane, a_plane)
+            else:
+                self.load(step, row, col, at, a_plane, b_plane)
+            step += 1
+        return step
 
     @gluon.jit
     def clear(self, step, last):
@@ -183,16 +205,29 @@ def lines_of(block_k, dtype):
 
 @gluon.jit
 def make_operand(
-    desc, STAGES: gl.constexpr, ROWS: gl.constexpr, BLOCK_K: gl.constexpr, TURNED: gl.constexpr,
-    PARAMETER: gl.constexpr, SHARERS: gl.constexpr, RUN: gl.constexpr,
+    dtype: gl.constexpr, BLOCK: gl.constexpr, layout: gl.constexpr, STAGES: gl.constexpr, ROWS: gl.constexpr,
+    BLOCK_K: gl.constexpr, TURNED: gl.constexpr, PARAMETER: gl.constexpr, SHARERS: gl.constexpr = 1,
+    RUN: gl.constexpr = 0, HALVES: gl.constexpr = 1,
 ):  # fmt: skip
+    """BLOCK and layout are those of a unit of it: 8 rows, or of a turned one the rows of a box."""
     BOX: gl.constexpr = ROWS if ROWS < 64 else 64
     STEP: gl.constexpr = BOX if TURNED else UNIT
     WHOLE: gl.constexpr = (ROWS + STEP - 1) // STEP * STEP
-    LINES: gl.constexpr = lines_of(BLOCK_K, desc.dtype)
+    LINES: gl.constexpr = lines_of(BLOCK_K, dtype)
     COUNT: gl.constexpr = STAGES * WHOLE // STEP * (1 if TURNED else LINES)
-    bufs = gl.allocate_shared_memory(desc.dtype, [COUNT] + desc.block_type.shape, desc.layout)  # noqa: RUF005
-    return Operand(bufs, WHOLE, LINES, TURNED, BOX, SHARERS, RUN, PARAMETER)
+    bufs = gl.allocate_shared_memory(dtype, [COUNT] + BLOCK, layout)  # noqa: RUF005
+    return Operand(bufs, WHOLE, LINES, TURNED, BOX, SHARERS, RUN, HALVES, PARAMETER)
+
+
+@gluon.jit
+def make_described(
+    desc, STAGES: gl.constexpr, ROWS: gl.constexpr, BLOCK_K: gl.constexpr, TURNED: gl.constexpr,
+    PARAMETER: gl.constexpr, SHARERS: gl.constexpr = 1, RUN: gl.constexpr = 0, HALVES: gl.constexpr = 1,
+):  # fmt: skip
+    """An operand that TMA brings."""
+    return make_operand(
+        desc.dtype, desc.block_type.shape, desc.layout, STAGES, ROWS, BLOCK_K, TURNED, PARAMETER, SHARERS, RUN, HALVES
+    )
 
 
 @gluon.jit
@@ -202,18 +237,24 @@ def make_stages(
     CLUSTER: gl.constexpr = 1, RUN: gl.constexpr = 0, RANK: gl.constexpr = 2, IN_CLUSTER: gl.constexpr = False,
     BY_ALL: gl.constexpr = False,
 ):  # fmt: skip
-    """OWNERS: warpgroups that multiply one tile. CLUSTER: blocks that share what is loaded of the right operand."""
+    """OWNERS: warpgroups that multiply one tile. CLUSTER: blocks that share what is loaded of the right operand.
+    BY_ALL: all warps load, and a barrier of the whole block says what is empty."""
     # A and B are the entry point's first parameters: a descriptor is five of them, of which one is its tensor map.
     A: gl.constexpr = SYMBOL + "_param_0"
     B: gl.constexpr = SYMBOL + "_param_5"
     if SWAP:
-        left = make_operand(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B, 1, 0)
-        right = make_operand(a_desc, STAGES, BLOCK_M, BLOCK_K, TRANS_A, A, CLUSTER, RUN)
+        left = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B)
+        right = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, TRANS_A, A, CLUSTER, RUN)
     else:
-        left = make_operand(a_desc, STAGES, BLOCK_M, BLOCK_K, TRANS_A, A, 1, 0)
-        right = make_operand(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B, CLUSTER, RUN)
-    RELEASES: gl.constexpr = OWNERS if CLUSTER == 1 else OWNERS * 4 * CLUSTER  # of a cluster each warp tells
+        left = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, TRANS_A, A)
+        right = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B, CLUSTER, RUN)
+    if BY_ALL:  # no barriers that nobody uses: the compiler would give their memory to others while they are valid
+        ready = barriers(STAGES)
+        empty = ready
+    else:
+        # Of a cluster each warp tells.
+        empty = barriers(STAGES, OWNERS if CLUSTER == 1 else OWNERS * 4 * CLUSTER)
+        ready = barriers(STAGES)
     return Stages(
-        left, right, barriers(STAGES, RELEASES), barriers(STAGES), STAGES, BLOCK_K, CLUSTER, SWAP,
-        RANK, IN_CLUSTER or CLUSTER > 1, BY_ALL,
+        left, right, empty, ready, STAGES, BLOCK_K, CLUSTER, SWAP, RANK, IN_CLUSTER or CLUSTER > 1, False
     )  # fmt: skip

@@ -8,50 +8,56 @@ from triton.experimental import gluon
 
 
 @gluon.constexpr_function
-def load_assembly(left, right, rank, k_line, in_cluster, by_all):
-    """A step's boxes of both operands, and their bytes to a barrier, by one thread of those that come here (PTX ISA,
+def load_assembly(left, right, rank, k_line, in_cluster, threads):
+    """A step's boxes of both operands, and their bytes to a barrier, by one of the `threads` that come here (PTX ISA,
     cp.async.bulk.tensor); a box that blocks of a cluster share goes to the same place in each of them. Left and right
-    are (PARAMETER, ROWS, LINES, TURNED, BOX, SHARERS, RUN) of the operands. A tensor map is a parameter of the entry
-    point: assembly names it. by_all: all warps come here.
+    are (PARAMETER, ROWS, LINES, TURNED, BOX, SHARERS, RUN, HALVES) of the operands. A tensor map is a parameter of the
+    entry point: assembly names it. An operand without one does not come this way.
 
     Inputs: of either operand buffers, bytes from there to the stage, row and plane; first in K; barrier; whether, or
     how many runs.
     """
 
     def boxes(operand):
-        """(bytes, rows, elements of K) from the first to each box that this block loads."""
-        _, rows, lines, turned, box, sharers, run = operand
-        share = rows // sharers
+        """(bytes, rows, elements of K) from the first to each box that this block loads, and which half it is of."""
+        _, rows, lines, turned, box, sharers, run, halves = operand
+        share, half = rows // sharers, rows // halves
         if turned:
-            return [(i * box * 128 * lines, i * box, 0) for i in range(share // box)]
+            return [(i * box * 128 * lines, i * box % half, 0, i * box // half) for i in range(share // box)]
         if run:
-            return [(i * run * 128, i * run, 0) for i in range(rows // run)]
-        return [(i * rows * 128, 0, i * k_line) for i in range(lines)]
+            return [(i * run * 128, i * run, 0, 0) for i in range(rows // run)]
+        return [((i * rows + h * half) * 128, 0, i * k_line, h) for i in range(lines) for h in range(halves)]
 
     runs = right[6]
-    total = (left[1] * left[2] + (0 if runs else right[1] * right[2])) * 128
+    total = (left[1] * left[2] + (0 if runs or not right[0] else right[1] * right[2])) * 128
     lines = [
         "{ .reg .pred first, here; .reg .b32 x, to, own, bar, at, k, bytes; .reg .b16 mask; .reg .b64 map;",
-        "elect.sync _|first, 0xffffffff;" if not by_all else "mov.u32 x, %tid.x;\nsetp.eq.u32 first, x, 0;",
+        "elect.sync _|first, 0xffffffff;",
+        f"mov.u32 x, %tid.x;\nand.b32 x, x, {threads - 1};" if threads > 32 else "",
+        "setp.lt.and.u32 first, x, 32, first;" if threads > 32 else "",
         "setp.ne.and.s32 first, $10, 0, first;", "@!first bra done;", "mov.u32 bar, $9;", f"mov.u32 bytes, {total};",
     ]  # fmt: skip
     if in_cluster:
         lines += ["mov.u32 x, %cluster_ctarank;", "mapa.shared::cluster.u32 bar, bar, x;"]
     if runs:
         lines.append(f"mad.lo.u32 bytes, $10, {runs * 128}, bytes;")
-    lines.append(f"mbarrier.arrive.expect_tx.shared::{'cluster' if in_cluster else 'cta'}.b64 _, [bar], bytes;")
+    lines.append("mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], bytes;")
     for operand, place in ((left, 0), (right, 4)):
+        if not operand[0]:
+            continue
         lines += [f"mov.b64 map, {operand[0]};", "cvta.param.u64 map, map;", f"add.u32 own, ${place}, ${place + 1};"]
         shared = operand[5] > 1
         if in_cluster and not shared:
             lines.append("mapa.shared::cluster.u32 own, own, x;")
         lines.append(f"mov.b16 mask, {(1 << operand[5]) - 1};")
-        for i, (to, row, k) in enumerate(boxes(operand)):
-            at = ", ".join((["at", "k"] if operand[3] else ["k", "at"]) + [f"${place + 3}"] * (rank - 2))
+        halves = operand[7] > 1
+        for i, (to, row, k, half) in enumerate(boxes(operand)):
+            inside = (["at", "k"] if operand[3] else ["k", "at"]) + [str(half)] * halves
+            at = ", ".join(inside + [f"${place + 3}"] * (rank - 2))
             check = f"setp.gt.s32 here, $10, {i};\n@here " if operand[6] and i else ""
             lines += [
                 f"add.u32 to, own, {to};", f"add.s32 at, ${place + 2}, {row};", f"add.s32 k, $8, {k};",
-                f"{check}cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                f"{check}cp.async.bulk.tensor.{rank + halves}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                 f"{'.multicast::cluster' if shared else ''} [to], [map, {{{at}}}], "
                 f"[{'$9' if shared else 'bar'}]{', mask' if shared else ''};",
             ]  # fmt: skip
@@ -87,4 +93,15 @@ def arrive_at_all(blocks):
         "{ .reg .pred told; .reg .b32 lane, at;\n"
         f"mov.u32 lane, %laneid;\nsetp.lt.u32 told, lane, {blocks};\nsetp.ne.and.s32 told, $1, 0, told;\n"
         "@told mapa.shared::cluster.u32 at, $0, lane;\n@told mbarrier.arrive.shared::cluster.b64 _, [at]; }"
+    )
+
+
+@gluon.constexpr_function
+def wait_for_phase():
+    """Until the barrier at $0 has passed the phase of parity $1 (PTX ISA, mbarrier.try_wait). Each warp waits for
+    itself: the compiler's own wait begins with a barrier of all warps here. Not for clusters: their addresses differ.
+    """
+    return (
+        "{ .reg .pred passed;\n"
+        "again: mbarrier.try_wait.parity.shared::cta.b64 passed, [$0], $1;\n@!passed bra.uni again; }"
     )

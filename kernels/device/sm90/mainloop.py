@@ -13,6 +13,7 @@ half of its time. It knows no more than where they begin, so whoever reads or wr
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 
 
 @gluon.constexpr_function
@@ -45,16 +46,18 @@ def element_of(dtype):
 
 
 @gluon.constexpr_function
-def step_assembly(parts, width, element, left, right):
+def step_assembly(parts, width, element, left, right, halves):
     """One step in K: all rows of the accumulator, by `width` columns of it, then a wait for the step before. Left and
-    right are (LINES, ROWS, TURNED, BOX) of the operands.
+    right are (LINES, ROWS, TURNED, BOX) of the operands. The parts are those of all rows, or, one behind the other,
+    those of the same rows of either half of the left operand.
 
     Registers are numbered part by part, within a part 64 rows by 64 rows. From one instruction's K to the next are 32
     bytes, or 16 lines of 128 bytes where an operand is turned; from one line of a row to the next all rows of a stage.
     """
-    shapes = [part.type.shape for part in parts]
+    shapes = [part.type.shape for part in parts[: len(parts) // halves]]
     warpgroups = parts[0].type.layout.warps_per_cta[0] // 4
-    own_rows = shapes[0][0] // warpgroups
+    rows_of_part = shapes[0][0] // warpgroups
+    own_rows = rows_of_part * halves
     registers = sum(shape[1] for shape in shapes) * own_rows // 128
     k_step = {"bf16": 16, "f16": 16, "tf32": 8}[element]
     turns = f", {int(left[2])}, {int(right[2])}" if k_step == 16 else ""  # of tf32 none can be
@@ -87,12 +90,14 @@ def step_assembly(parts, width, element, left, right):
     for k in range(4 * left[0]):
         lines += [f"add.u32 x, r, {at(right, k)};", f"mov.b64 dr, {{x, {high(right)}}};"]
         for m in range(own_rows // 64):
-            owned, first = [], 0
+            half, inside = divmod(m, rows_of_part // 64)
+            row = inside * 64 + half * (left[1] // halves)
+            owned, first = [], half * registers // halves
             for _, part in shapes:
-                owned += [f"${first + m * part // 2 + i}" for i in range(part // 2)]
-                first += own_rows * part // 128
+                owned += [f"${first + inside * part // 2 + i}" for i in range(part // 2)]
+                first += rows_of_part * part // 128
             lines += [
-                f"add.u32 x, l, {at(left, k) + m * box(left)};", f"mov.b64 dl, {{x, {high(left)}}};",
+                f"add.u32 x, l, {at(left, k) + row // 64 * box(left)};", f"mov.b64 dl, {{x, {high(left)}}};",
                 f"wgmma.mma_async.sync.aligned.m64n{width}k{k_step}.f32.{element}.{element} "
                 f"{{{', '.join(owned[: width // 2])}}}, dl, dr, {'1' if k else 'p'}, 1, 1{turns};",
             ]  # fmt: skip
@@ -121,7 +126,7 @@ def multiply_step(parts, stages, step, adds, FIRST: gl.constexpr, WIDTH: gl.cons
     slot = step % stages.STAGES
     ASSEMBLY: gl.constexpr = step_assembly(
         parts, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
-        (right.LINES, right.ROWS, right.TURNED, right.BOX),
+        (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES,
     )  # fmt: skip
     given = parts + (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0), adds.to(gl.int32))  # noqa: RUF005
     return gl.inline_asm(ASSEMBLY, tied(registers_of(parts), 5), given, part_types(parts), is_pure=False)
@@ -146,6 +151,8 @@ def multiply(
     brings of K from `last` on is not this tile's. MAY_SKIP: there may be no step, which costs registers."""
     for i in range(count if MAY_SKIP else gl.maximum(count, 1)):
         stages.wait_ready(step)
+        if stages.BY_THREADS:
+            fence_async_shared()  # the tensor cores read what threads wrote
         if CLEAR:  # noqa: SIM102  (this one is the compiler's, the other the device's)
             if (i == count - 1) & (last < stages.BLOCK_K):
                 stages.clear(step, last)

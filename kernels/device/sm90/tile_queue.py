@@ -13,6 +13,14 @@ from kernels.device.sm90.loader import barriers
 SLOTS = gl.constexpr(4)  # tiles that the loading warp may be ahead: more than the pipeline holds
 
 
+@gluon.constexpr_function
+def which_thread(threads):
+    """Of the loading warps: they begin at a multiple of all their threads."""
+    if threads == 32:
+        return "mov.u32 lane, %laneid;\n"
+    return f"mov.u32 lane, %tid.x;\nand.b32 lane, lane, {threads - 1};\n"
+
+
 @gluon.aggregate
 class WorkTile:
     """One tile: where its D stands, and which steps of the pipeline hold its A and B."""
@@ -25,6 +33,13 @@ class WorkTile:
     count: gl.tensor  # steps; -1: there is no tile any more
     last: gl.tensor  # of K, what the last step has
     height: gl.tensor  # of A, rows that the tile has, or more where its group ends before
+
+    @gluon.jit
+    def beside(self, columns: gl.constexpr):
+        """The part of the tile that begins so many columns further on."""
+        return WorkTile(
+            self.row, self.end, self.col + columns, self.group, self.step, self.count, self.last, self.height
+        )
 
 
 @gluon.aggregate
@@ -40,9 +55,9 @@ class Queue:
         """Number `n` of all tiles of this program."""
         slot = n % SLOTS
         mbarrier.wait(self.free.index(slot), (n // SLOTS & 1) ^ 1)
+        THREAD: gl.constexpr = which_thread(gl.num_warps() * 32)
         gl.inline_asm(
-            "{ .reg .pred first; .reg .b32 lane;\n"
-            "mov.u32 lane, %laneid;\nsetp.eq.u32 first, lane, 0;\n"
+            "{ .reg .pred first; .reg .b32 lane;\n" + THREAD + "setp.eq.u32 first, lane, 0;\n"
             "@first st.shared.v4.b32 [$0], {$1, $2, $3, $4};\n"
             "@first st.shared.v4.b32 [$0 + 16], {$5, $6, $7, $8}; }",
             "r,r,r,r,r,r,r,r,r,~{memory}",
@@ -70,7 +85,8 @@ class Queue:
 
 
 @gluon.jit
-def make_queue():
+def make_queue(READERS: gl.constexpr = 1):
+    """READERS: consumers that work on one tile."""
     plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     slots = gl.allocate_shared_memory(gl.int32, [SLOTS, 8], plain)
-    return Queue(slots, barriers(SLOTS), barriers(SLOTS))
+    return Queue(slots, barriers(SLOTS), barriers(SLOTS, READERS))

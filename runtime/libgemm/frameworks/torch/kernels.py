@@ -14,3 +14,7 @@ def grouped_mm(a: Any, b: Any, offs: Any, bias: Any, precision: str | None, out_
         a, b, offs, bias=bias, precision=cast(Any, precision), out_dtype=out_dtype,
         tail="zero" if zero_tail else "leave",
     )  # fmt: skip
+
+
+def moe_route(expert_ids: Any, groups: int) -> Any:
+    return libgemm.moe_route(expert_ids.contiguous(), groups)

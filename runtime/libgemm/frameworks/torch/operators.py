@@ -2,8 +2,9 @@
 
     libgemm::gemm(a, b, c, bias, alpha, beta, precision, out_dtype)    a [M,K] or [batch,M,K], b alike
     libgemm::grouped_mm(a, b, offs, bias, precision, out_dtype)        torch's grouped_mm, all four cases
+    libgemm::moe_route(expert_ids, groups)                             rows, places, offs: no gradient
 
-Both allocate their output. A gradient has the layout of its operand: row-major, or transposed where that is.
+All allocate their output. A gradient has the layout of its operand: row-major, or transposed where that is.
 """
 
 from collections.abc import Callable
@@ -171,3 +172,25 @@ def sum_groups(grad: Tensor, offs: Tensor | None, cuts_rows: bool, ctx: Any) -> 
 
 
 grouped_mm.register_autograd(grouped_mm_gradients, setup_context=save_grouped_mm)
+
+
+# ---- Routing ----
+
+
+@torch.library.custom_op("libgemm::moe_route", mutates_args=(), device_types="cuda")
+def moe_route(expert_ids: Tensor, groups: int) -> tuple[Tensor, Tensor, Tensor]:
+    """libgemm.moe_route: choices [tokens, top_k] sorted by expert."""
+    rows, places, offs = kernels.moe_route(expert_ids, groups)
+    return rows, places, offs
+
+
+@moe_route.register_fake
+def _(expert_ids, groups):  # type: ignore[no-untyped-def]
+    torch._check(expert_ids.dim() == 2, lambda: f"expert_ids has {expert_ids.dim()} dimensions: 2 are needed")
+    new = {"dtype": torch.int32}
+    tokens, top_k = expert_ids.shape
+    return (
+        expert_ids.new_empty(tokens * top_k, **new),
+        expert_ids.new_empty(tokens, top_k, **new),
+        expert_ids.new_empty(groups, **new),
+    )

@@ -1,0 +1,139 @@
+/* moe.c: a layer of experts, by the calls for its parts, one after the other. Launches nothing itself. */
+#include <string.h>
+
+#include "internal.h"
+
+void libgemm_moe_args_init(libgemm_moe_args *args, uint64_t size) {
+  libgemm_moe_args defaults = {.gate_alpha = 1.702f};
+  memset(args, 0, size);
+  memcpy(args, &defaults, size < sizeof defaults ? size : sizeof defaults);
+  args->size = size;
+}
+
+/* The workspace, in bytes from its first: what is between the parts. */
+struct layout {
+  uint64_t rows, places, offs, counts, hidden, made, end;
+};
+
+static uint64_t place(uint64_t *end, uint64_t bytes) {
+  uint64_t here = *end;
+  *end = here + (bytes + 127) / 128 * 128;
+  return here;
+}
+
+static libgemm_moe_route_args route_of(const libgemm_moe_args *a) {
+  return (libgemm_moe_route_args){.size = sizeof(libgemm_moe_route_args),
+                                  .tokens = a->tokens,
+                                  .top_k = a->top_k,
+                                  .groups = a->groups,
+                                  .ids = a->ids,
+                                  .ids_wide = a->ids_wide,
+                                  .stream = a->stream};
+}
+
+/* Read and check what the parts would not, and lay out the workspace. */
+static libgemm_status check_args(const libgemm_moe_args *args, libgemm_moe_args *a, struct layout *l) {
+  uint64_t counts;
+  TRY(read_args(args, sizeof *a, a, sizeof *a, "libgemm_moe_args"));
+  libgemm_moe_route_args route = route_of(a);
+  TRY(libgemm_moe_route_workspace(&route, &counts));
+  const struct {
+    const char *name;
+    int64_t value, most;
+  } sizes[] = {{"k", a->k, LIBGEMM_MAX_SIZE}, {"inner", a->inner, LIBGEMM_MAX_SIZE / 2}, {"n", a->n, LIBGEMM_MAX_SIZE}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    if (sizes[i].value < 0 || sizes[i].value > sizes[i].most)
+      return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: allowed is 0 to %lld", sizes[i].name, (long long)sizes[i].value,
+                  (long long)sizes[i].most);
+  if (a->a_type != LIBGEMM_F16 && a->a_type != LIBGEMM_BF16)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1) and LIBGEMM_BF16 (2)", a->a_type);
+  uint64_t entries = (uint64_t)(a->tokens * a->top_k), bytes = (uint64_t)dtype_bytes(a->a_type);
+  *l = (struct layout){0};
+  l->rows = place(&l->end, entries * sizeof(int32_t));
+  l->places = place(&l->end, entries * sizeof(int32_t));
+  l->offs = place(&l->end, (uint64_t)a->groups * sizeof(int32_t));
+  l->counts = place(&l->end, counts);
+  l->hidden = place(&l->end, entries * (uint64_t)a->inner * bytes);
+  l->made = place(&l->end, entries * (uint64_t)a->n * bytes);
+  return LIBGEMM_OK;
+}
+
+static bool is_empty(const libgemm_moe_args *a) { return a->tokens == 0 || a->n == 0; }
+
+libgemm_status libgemm_moe_workspace(const libgemm_moe_args *args, uint64_t *bytes) {
+  libgemm_moe_args a;
+  struct layout l;
+  if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
+  *bytes = 0;
+  TRY(check_args(args, &a, &l));
+  if (!is_empty(&a)) *bytes = l.end;
+  return LIBGEMM_OK;
+}
+
+libgemm_status libgemm_moe(const libgemm_moe_args *args) {
+  libgemm_moe_args a;
+  struct layout l;
+  TRY(check_args(args, &a, &l));
+  if (is_empty(&a)) return LIBGEMM_OK;
+  if (a.workspace_bytes < l.end || !a.workspace || (uint64_t)a.workspace % 16)
+    return fail(LIBGEMM_INVALID_ARGUMENT,
+                "workspace = %p of %llu bytes: %llu are needed (libgemm_moe_workspace), from a "
+                "multiple of 16 on",
+                a.workspace, (unsigned long long)a.workspace_bytes, (unsigned long long)l.end);
+  char *at = a.workspace;
+  int64_t entries = a.tokens * a.top_k;
+  libgemm_moe_route_args route = route_of(&a);
+  route.rows = (int32_t *)(void *)(at + l.rows), route.places = (int32_t *)(void *)(at + l.places);
+  route.offs = (int32_t *)(void *)(at + l.offs);
+  route.workspace = at + l.counts, route.workspace_bytes = l.hidden - l.counts;
+  libgemm_moe_mm_args first = {.size = sizeof first,
+                               .m = entries,
+                               .n = a.gate ? 2 * a.inner : a.inner,
+                               .k = a.k,
+                               .groups = a.groups,
+                               .a_count = a.tokens,
+                               .a = a.x,
+                               .b = a.b1,
+                               .d = at + l.hidden,
+                               .bias = a.bias1,
+                               .offs = route.offs,
+                               .rows = route.rows,
+                               .lda = a.ldx,
+                               .ldb = a.ldb1,
+                               .ldd = a.inner,
+                               .batch_stride_b = a.batch_stride_b1,
+                               .batch_stride_bias = a.batch_stride_bias1,
+                               .alpha = 1.0f,
+                               .gate_alpha = a.gate_alpha,
+                               .gate_limit = a.gate_limit,
+                               .a_type = a.a_type,
+                               .trans_b = a.trans_b1,
+                               .activation = a.activation,
+                               .gate = a.gate,
+                               .stream = a.stream};
+  libgemm_grouped_mm_args second;
+  libgemm_grouped_mm_args_init(&second, sizeof second);
+  second.m = entries, second.n = a.n, second.k = a.inner, second.groups = a.groups;
+  second.a = at + l.hidden, second.b = a.b2, second.d = at + l.made, second.bias = a.bias2, second.offs = route.offs;
+  second.lda = a.inner, second.ldb = a.ldb2, second.ldd = a.n;
+  second.batch_stride_b = a.batch_stride_b2, second.batch_stride_bias = a.batch_stride_bias2;
+  second.a_type = second.d_type = a.a_type, second.trans_b = a.trans_b2, second.stream = a.stream;
+  libgemm_moe_sum_args sum = {.size = sizeof sum,
+                              .tokens = a.tokens,
+                              .n = a.n,
+                              .top_k = a.top_k,
+                              .a_count = entries,
+                              .a = at + l.made,
+                              .d = a.d,
+                              .weights = a.weights,
+                              .places = route.places,
+                              .lda = a.n,
+                              .ldd = a.ldd,
+                              .a_type = a.a_type,
+                              .weights_type = a.weights_type,
+                              .stream = a.stream};
+  TRY(libgemm_moe_route(&route));
+  TRY(libgemm_moe_mm(&first));
+  TRY(libgemm_grouped_mm(&second));
+  return libgemm_moe_sum(&sum);
+}

@@ -1,0 +1,186 @@
+/* moe_parts.c: what is beside the products in a layer of experts: sorting by expert, and adding up each token's rows.
+ */
+#include <stddef.h>
+#include <string.h>
+
+#include "internal.h"
+
+enum { MOST_EXPERTS = 4096, MOST_CHOICES = 1024, MOST_PROGRAMS = 64 };
+
+void libgemm_moe_route_args_init(libgemm_moe_route_args *args, uint64_t size) {
+  memset(args, 0, size);
+  args->size = size;
+}
+
+void libgemm_moe_sum_args_init(libgemm_moe_sum_args *args, uint64_t size) {
+  memset(args, 0, size);
+  args->size = size;
+}
+
+static libgemm_status check_range(const char *name, int64_t value, int64_t least_one, int64_t most) {
+  if (value >= least_one && value <= most) return LIBGEMM_OK;
+  return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: allowed is %lld to %lld", name, (long long)value,
+              (long long)least_one, (long long)most);
+}
+
+/* Tokens, choices, and that all choices together can be counted. */
+static libgemm_status check_choices(int64_t tokens, int64_t top_k) {
+  TRY(check_range("top_k", top_k, 1, MOST_CHOICES));
+  TRY(check_range("tokens", tokens, 0, LIBGEMM_MAX_SIZE));
+  if (tokens <= LIBGEMM_MAX_SIZE / top_k) return LIBGEMM_OK;
+  return fail(LIBGEMM_INVALID_ARGUMENT, "tokens = %lld, top_k = %lld: their product is at most %d", (long long)tokens,
+              (long long)top_k, LIBGEMM_MAX_SIZE);
+}
+
+static libgemm_status check_memory(const char *name, const void *pointer, uint64_t bytes, const struct device *device) {
+  TRY(check_alignment(name, (CUdeviceptr)pointer, bytes));
+  return check_pointer(name, (CUdeviceptr)pointer, device);
+}
+
+/* The first row of the problem's bucket that takes it, loaded. */
+static libgemm_status first_row(const struct problem *p, const struct device *device, const struct row **row) {
+  int first, end;
+  bucket_of(p, device->gpu.target, &first, &end);
+  for (int i = first; i < end; i++)
+    if (!refused(&rows[i], p)) return *row = &rows[i], load_row(*row, device);
+  return fail(LIBGEMM_UNSUPPORTED, "no variant computes %s on sm_%d", op_names[p->op], device->gpu.target->target);
+}
+
+/* ---- Routing ---- */
+
+static libgemm_status check_route(const libgemm_moe_route_args *args, libgemm_moe_route_args *a) {
+  TRY(read_args(args, sizeof *a, a, sizeof *a, "libgemm_moe_route_args"));
+  TRY(check_choices(a->tokens, a->top_k));
+  TRY(check_range("groups", a->groups, 1, MOST_EXPERTS));
+  return check_range("ids_wide", a->ids_wide, 0, 1);
+}
+
+/* How many blocks of threads sort: each has counts of its own for every expert, twice. */
+static int64_t programs_of(int64_t entries, int64_t chunk) {
+  int64_t chunks = ceil_div(entries, chunk);
+  return chunks < 1 ? 1 : least(chunks, MOST_PROGRAMS);
+}
+
+/* Few entries are sorted in chunks as small as that, by one block. */
+enum { FEW_ENTRIES = 256, SMALL_CHUNK = 128, LARGE_CHUNK = 1024 };
+
+static int64_t route_programs(const libgemm_moe_route_args *a) {
+  int64_t entries = a->tokens * a->top_k;
+  return entries <= FEW_ENTRIES ? 1 : programs_of(entries, LARGE_CHUNK);
+}
+
+static uint64_t route_bytes(const libgemm_moe_route_args *a) {
+  return (uint64_t)(2 * route_programs(a) * a->groups) * sizeof(int32_t);
+}
+
+static libgemm_status route_row(int64_t entries, const struct device *device, const struct row **row) {
+  struct problem p = {.op = OP_MOE_ROUTE, .a_type = LIBGEMM_BF16, .d_type = LIBGEMM_BF16};
+  int first, end;
+  state_gpu(&p, &device->gpu);
+  bucket_of(&p, device->gpu.target, &first, &end);
+  for (int i = first; i < end; i++)
+    if (rows[i].block_m == (entries <= FEW_ENTRIES ? SMALL_CHUNK : LARGE_CHUNK))
+      return *row = &rows[i], load_row(*row, device);
+  return fail(LIBGEMM_UNSUPPORTED, "no variant computes moe_route on sm_%d", device->gpu.target->target);
+}
+
+static libgemm_status run_route(const libgemm_moe_route_args *a, const struct device *device) {
+  const struct row *row = NULL;
+  struct call call;
+  int64_t programs = route_programs(a);
+  if (a->tokens) {
+    TRY(check_memory("ids", a->ids, a->ids_wide ? sizeof(int64_t) : sizeof(int32_t), device));
+    TRY(check_memory("rows", a->rows, sizeof(int32_t), device));
+    TRY(check_memory("places", a->places, sizeof(int32_t), device));
+  }
+  TRY(check_memory("offs", a->offs, sizeof(int32_t), device));
+  if (a->workspace_bytes < route_bytes(a))
+    return fail(LIBGEMM_INVALID_ARGUMENT, "workspace_bytes = %llu: %llu are needed (libgemm_moe_route_workspace)",
+                (unsigned long long)a->workspace_bytes, (unsigned long long)route_bytes(a));
+  TRY(check_memory("workspace", a->workspace, 16, device));
+  TRY(route_row(a->tokens * a->top_k, device, &row));
+  clear(&call, offsetof(struct call, a_desc));
+  call.ids_ptr = (CUdeviceptr)a->ids, call.rows_ptr = (CUdeviceptr)a->rows;
+  call.places_ptr = (CUdeviceptr)a->places, call.offs_ptr = (CUdeviceptr)a->offs;
+  call.counts_ptr = (CUdeviceptr)a->workspace;
+  call.entries = (int32_t)(a->tokens * a->top_k), call.groups = (int32_t)a->groups, call.top_k = (int32_t)a->top_k;
+  call.ids_wide = a->ids_wide;
+  for (call.phase = programs == 1 ? 3 : 1; call.phase <= 3; call.phase++) {
+    TRY(row->launch(row, device, &call, programs, a->stream));
+    if (call.phase == 2) break;
+  }
+  return LIBGEMM_OK;
+}
+
+libgemm_status libgemm_moe_route(const libgemm_moe_route_args *args) {
+  libgemm_moe_route_args a;
+  const struct device *device;
+  int ordinal;
+  TRY(check_route(args, &a));
+  TRY(device_of("offs", (CUdeviceptr)a.offs, &ordinal));
+  TRY(device_get(ordinal, &device));
+  RETURN_ON(device, run_route(&a, device));
+}
+
+libgemm_status libgemm_moe_route_workspace(const libgemm_moe_route_args *args, uint64_t *bytes) {
+  libgemm_moe_route_args a;
+  if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
+  *bytes = 0;
+  TRY(check_route(args, &a));
+  *bytes = route_bytes(&a);
+  return LIBGEMM_OK;
+}
+
+/* ---- The sum ---- */
+
+static libgemm_status check_sum(const libgemm_moe_sum_args *args, libgemm_moe_sum_args *a) {
+  TRY(read_args(args, sizeof *a, a, sizeof *a, "libgemm_moe_sum_args"));
+  TRY(check_choices(a->tokens, a->top_k));
+  TRY(check_range("n", a->n, 0, LIBGEMM_MAX_SIZE));
+  TRY(check_range("a_count", a->a_count, 0, LIBGEMM_MAX_SIZE));
+  if (!is_dtype(a->a_type))
+    return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",
+                a->a_type);
+  if (a->weights ? !is_dtype(a->weights_type) : a->weights_type != 0)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "weights_type = %d with weights = %p: a libgemm_dtype is needed, 0 without",
+                a->weights_type, a->weights);
+  if (a->tokens == 0 || a->n == 0) return LIBGEMM_OK;
+  if (a->a_count) TRY(check_ld("lda", a->lda, a->n, "n"));
+  return check_ld("ldd", a->ldd, a->n, "n");
+}
+
+static libgemm_status run_sum(const libgemm_moe_sum_args *a, const struct device *device) {
+  const struct row *row = NULL;
+  struct call call;
+  uint64_t bytes = (uint64_t)dtype_bytes(a->a_type);
+  int64_t step = 16 / (int64_t)bytes;
+  struct problem p = {.op = OP_MOE_SUM, .a_type = a->a_type, .d_type = a->a_type};
+  if (a->a_type == LIBGEMM_F32) p.precision = LIBGEMM_IEEE;
+  state_gpu(&p, &device->gpu);
+  bool aligned = ((uint64_t)a->a | (uint64_t)a->d) % 16 == 0 && ((a->lda | a->ldd | a->n) & (step - 1)) == 0;
+  p.met = aligned ? GUARD_ALIGN16 : 0;
+  if (a->a_count) TRY(check_memory("a", a->a, bytes, device));
+  TRY(check_memory("d", a->d, bytes, device));
+  TRY(check_memory("places", a->places, sizeof(int32_t), device));
+  if (a->weights) TRY(check_memory("weights", a->weights, (uint64_t)dtype_bytes(a->weights_type), device));
+  if (a->a == a->d) return fail(LIBGEMM_INVALID_ARGUMENT, "a == d = %p: D is written while A is read", a->d);
+  TRY(first_row(&p, device, &row));
+  clear(&call, offsetof(struct call, a_desc));
+  call.a_ptr = (CUdeviceptr)a->a, call.d_ptr = (CUdeviceptr)a->d, call.weights_ptr = (CUdeviceptr)a->weights;
+  call.places_ptr = (CUdeviceptr)a->places;
+  call.M = (int32_t)a->tokens, call.N = (int32_t)a->n, call.top_k = (int32_t)a->top_k;
+  call.stored = (int32_t)a->a_count, call.weights_type = a->weights_type;
+  call.lda = a->lda, call.ldd = a->ldd;
+  return row->launch(row, device, &call, a->tokens * ceil_div(a->n, row->block_n), a->stream);
+}
+
+libgemm_status libgemm_moe_sum(const libgemm_moe_sum_args *args) {
+  libgemm_moe_sum_args a;
+  const struct device *device;
+  int ordinal;
+  TRY(check_sum(args, &a));
+  if (a.tokens == 0 || a.n == 0) return LIBGEMM_OK;
+  TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
+  TRY(device_get(ordinal, &device));
+  RETURN_ON(device, run_sum(&a, device));
+}

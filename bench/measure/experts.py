@@ -1,0 +1,165 @@
+"""Layers of experts beside transformers' own way to run them, on one GPU: a table and a report.
+
+    python bench/measure/experts.py [--out FOLDER]
+
+Layers are those of public models, in bf16, from prompts of 4096 tokens to one token. The peer is transformers'
+experts_implementation="grouped_mm" (torch's grouped_mm and what it needs around it) where that is installed, else
+the same steps by torch. The same module runs both ways, in CUDA graphs over rotated tokens, in alternation; libgemm's
+parts run so too. Each layer's numbers are held against the peer's. Writes bench/results/<device>.experts.json.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
+
+import libgemm  # noqa: E402
+import libgemm.torch  # noqa: E402
+import torch  # noqa: E402
+from libgemm.frameworks.torch.experts import experts_forward, gate_of  # noqa: E402
+
+from bench.measure import about  # noqa: E402
+from bench.measure.timing import alternate  # noqa: E402
+
+# model -> experts, choices of a token, hidden size, inner size; gpt-oss has biases, pairs, and weights by columns
+MODELS = {
+    "Qwen3-30B-A3B": (128, 8, 2048, 768),
+    "gpt-oss-20b": (32, 4, 2880, 2880),
+    "Mixtral 8x7B": (8, 2, 4096, 14336),
+    "DeepSeek-V3, 64 experts": (64, 8, 7168, 2048),
+}
+TOKENS = (4096, 64, 8, 1)
+BYTES = 4.3e12  # a second, what an H200 reads and writes at best
+
+
+class Experts(torch.nn.Module):
+    """As transformers' modules of experts are: their names, their layouts."""
+
+    def __init__(self, model: str):
+        super().__init__()
+        self.num_experts, self.top_k, hidden, inner = MODELS[model]
+        own = model.startswith("gpt-oss")
+        new = {"device": "cuda", "dtype": torch.bfloat16}
+        shapes = ((hidden, 2 * inner), (inner, hidden))
+        made = [torch.randn(self.num_experts, *(s if own else s[::-1]), **new) * s[0] ** -0.5 for s in shapes]
+        self.gate_up_proj, self.down_proj = made
+        self.has_gate, self.has_bias, self.is_transposed = True, own, own
+        self.hidden, self.inner = hidden, inner
+        self.act_fn = torch.nn.SiLU()
+        if own:
+            self.alpha, self.limit = 1.702, 7.0
+            self.gate_up_proj_bias = torch.randn(self.num_experts, 2 * inner, **new)
+            self.down_proj_bias = torch.randn(self.num_experts, hidden, **new)
+
+
+def gated(module: Experts, z: torch.Tensor) -> torch.Tensor:
+    if not module.has_bias:
+        gate, up = z.chunk(2, -1)
+        return module.act_fn(gate) * up
+    gate, up = z[..., ::2].clamp(max=module.limit), z[..., 1::2].clamp(-module.limit, module.limit)
+    return (up + 1) * (gate * torch.sigmoid(gate * module.alpha))
+
+
+# Its name says that it is no class's own way: libgemm reads of a module's fields how it gates.
+Experts._apply_gate = gated
+
+
+def by_torch(module, x, ids, weights):
+    """The steps of transformers' "grouped_mm", for a machine without it."""
+    flat = ids.reshape(-1)
+    order = torch.argsort(flat, stable=True)
+    ends = torch.histc(flat.int(), module.num_experts, 0, module.num_experts - 1).cumsum(0, dtype=torch.int32)
+    w = [y if module.is_transposed else y.mT for y in (module.gate_up_proj, module.down_proj)]
+    expert = flat[order]
+    z = torch._grouped_mm(x[order // ids.shape[1]], w[0], offs=ends)
+    z = z + module.gate_up_proj_bias[expert] if module.has_bias else z
+    y = torch._grouped_mm(module._apply_gate(z), w[1], offs=ends)
+    y = y + module.down_proj_bias[expert] if module.has_bias else y
+    y = y * weights.reshape(-1)[order, None].to(y.dtype)
+    return torch.empty_like(y).index_copy_(0, order, y).view(*ids.shape, -1).sum(1)
+
+
+def peer_of() -> tuple[str, object]:
+    try:
+        import transformers
+        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+    except ImportError:
+        return "torch", by_torch
+    return f"transformers {transformers.__version__}", ALL_EXPERTS_FUNCTIONS["grouped_mm"]
+
+
+def choices(module: Experts, tokens: int) -> SimpleNamespace:
+    weights, ids = torch.rand(tokens, module.num_experts, device="cuda").softmax(1).topk(module.top_k, 1)
+    x = torch.randn(tokens, module.hidden, device="cuda", dtype=torch.bfloat16)
+    return SimpleNamespace(x=x, ids=ids, weights=(weights / weights.sum(1, keepdim=True)).to(x.dtype))
+
+
+def parts_of(module: Experts, given: list[SimpleNamespace]) -> dict:
+    """libgemm's four calls, each on what those before it left."""
+    w = [y if module.is_transposed else y.mT for y in (module.gate_up_proj, module.down_proj)]
+    bias = [getattr(module, name, None) for name in ("gate_up_proj_bias", "down_proj_bias")]
+    for one in given:
+        one.rows, one.places, one.offs = libgemm.moe_route(one.ids, module.num_experts)
+        one.hidden = one.x.new_empty(one.ids.numel(), module.inner)
+        one.made = one.x.new_empty(one.ids.numel(), module.hidden)
+        one.out = torch.empty_like(one.x)
+    words = gate_of(module)
+    return {
+        "route": lambda x: libgemm.moe_route(x.ids, module.num_experts),
+        "first": lambda x: libgemm.moe_mm(x.x, w[0], x.offs, rows=x.rows, bias=bias[0], out=x.hidden, **words),
+        "second": lambda x: libgemm.grouped_mm(x.hidden, w[1], x.offs, bias=bias[1], out=x.made),
+        "sum": lambda x: libgemm.moe_sum(x.made, x.places, x.weights, out=x.out),
+    }
+
+
+def compare(model: str, module: Experts, tokens: int, peer) -> dict:
+    given = [choices(module, tokens) for _ in range(3)]
+    calls = {
+        "ours": lambda x: experts_forward(module, x.x, x.ids, x.weights),
+        "peer": lambda x: peer(module, x.x, x.ids, x.weights),
+    }
+    with torch.no_grad():
+        ours, theirs = (call(given[0]).float() for call in calls.values())
+        error = float((ours - theirs).norm() / theirs.norm())
+        if not error < 2e-2:
+            raise ArithmeticError(f"{model}, {tokens} tokens: the results differ by {error:.2e}")
+        us = alternate(calls | parts_of(module, given), [(one,) for one in given], 50.0)
+    entries = tokens * module.top_k
+    sum_floor = (entries + tokens) * module.hidden * 2 / BYTES * 1e6
+    return {"model": model, "tokens": tokens, "difference": error, "sum_floor_us": sum_floor} | {
+        f"{name}_us": value for name, value in us.items()
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    options = parser.parse_args()
+    name, peer = peer_of()
+    head = {**about.head(), "peer": name}
+    rows = []
+    print(f"peer: {name}")
+    print(f"{'layer of experts, us':26}{'tokens':>7}{'libgemm':>9}{'peer':>9}{'ratio':>7}   route, first, second, sum")
+    for model in MODELS:
+        module = Experts(model)
+        for tokens in TOKENS:
+            row = compare(model, module, tokens, peer)
+            rows.append(row)
+            parts = ", ".join(f"{row[f'{part}_us']:.1f}" for part in ("route", "first", "second", "sum"))
+            ratio = row["peer_us"] / row["ours_us"]
+            print(f"{model:26}{tokens:7}{row['ours_us']:9.1f}{row['peer_us']:9.1f}{ratio:7.2f}   {parts}", flush=True)
+        del module
+        torch.cuda.empty_cache()
+    path = about.path_of(head, options.out, ".experts.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+    print(f"wrote {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

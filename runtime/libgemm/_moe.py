@@ -1,0 +1,167 @@
+"""A layer of experts, and what is beside its products: sorting tokens by expert, and adding up what experts made."""
+
+from typing import Any, TypeVar
+
+from libgemm._args import ACTIVATIONS, DTYPES, Activation, pick, pointer, run, same_type
+from libgemm._framework import LaunchStream, maker, written
+from libgemm._library import check, ffi, invalid, lib
+from libgemm._matrix import Matrix, matrix, row_major
+from libgemm._moe_mm import GATES, Gate
+from libgemm._tensor import View, view
+
+T = TypeVar("T")
+
+
+def new(kind: str) -> Any:
+    args = ffi.new(f"libgemm_{kind}_args *")
+    getattr(lib, f"libgemm_{kind}_args_init")(args, ffi.sizeof(f"libgemm_{kind}_args"))
+    return args
+
+
+def packed(view: View, name: str, kinds: tuple[str, ...], shape: tuple[int, ...] | None = None) -> View:
+    """A contiguous matrix of these dtypes, and of this shape unless it is None."""
+    wanted = shape or view.shape
+    contiguous = len(view.shape) == 2 and (view.shape[0] < 2 or view.strides[0] == view.shape[1])
+    if view.dtype not in kinds or view.shape != wanted or not contiguous or (wanted[1] > 1 and view.strides[1] != 1):
+        given = f"{name} is {view.dtype} of shape {view.shape}, strides {view.strides}"
+        raise invalid(f"{given}: contiguous {' or '.join(kinds)} of shape {shape or '[tokens, top_k]'} is needed")
+    return view
+
+
+def set_choices(args: Any, ids: Any, launch: LaunchStream) -> View:
+    found = packed(view(ids, "expert_ids", launch), "expert_ids", ("i32", "i64"))
+    args.tokens, args.top_k = found.shape
+    args.ids, args.ids_wide = pointer(found.pointer), found.dtype == "i64"
+    return found
+
+
+def set_weights(args: Any, weights: Any, shape: tuple[int, ...], launch: LaunchStream) -> View | None:
+    if weights is None:
+        return None
+    found = packed(view(weights, "weights", launch), "weights", ("f32", "bf16", "f16"), shape)
+    args.weights, args.weights_type = pointer(found.pointer), DTYPES[found.dtype]
+    return found
+
+
+def moe_route(expert_ids: T, groups: int, *, stream: Any = None) -> tuple[T, T, T]:
+    """(rows, places, offs) of a router's choices, sorted by expert: what moe_mm() and moe_sum() take.
+
+    expert_ids   [tokens, top_k], int32 or int64, contiguous. One that is none of `groups` experts is skipped.
+    rows         int32 [tokens * top_k]: the token of each sorted position, in the order of the choices within an
+                 expert; -1 behind the last.
+    places       int32 [tokens, top_k]: the sorted position of each choice; -1 where it is skipped.
+    offs         int32 [groups]: the end of each expert's positions.
+    """
+    launch = LaunchStream(stream, expert_ids)
+    args = new("moe_route")
+    ids = set_choices(args, expert_ids, launch)
+    args.groups = groups
+    made = [launch.new_out(maker(shape, "i32", expert_ids, "out"), expert_ids)
+            for shape in ((ids.shape[0] * ids.shape[1],), ids.shape, (groups,))]  # fmt: skip
+    views = [view(x, "out", launch, write=True) for x in made]
+    args.rows, args.places, args.offs = (ffi.cast("int32_t *", x.pointer) for x in views)
+    args.stream = ffi.cast("libgemm_stream", launch.handle)
+    run("moe_route", args, expert_ids, launch, "counts of each expert")
+    written(made)
+    return made[0], made[1], made[2]
+
+
+def moe_sum(a: T, places: Any, weights: Any = None, *, out: T | None = None, stream: Any = None) -> T:
+    """out[t] = sum of weights[t, j] * a[places[t, j]] over j from 0 on, in this order and in float32.
+
+    a        [rows, N], float16, bfloat16 or float32; row-major at any leading dimension.
+    places   int32 [tokens, top_k]; one that is no row of a adds nothing.
+    weights  [tokens, top_k], float32, bfloat16 or float16; None: 1.
+    Returns out, or a new [tokens, N] of a's dtype. Raises Error. Order, memory and autograd are as in gemm().
+    """
+    launch = LaunchStream(stream, a)
+    args = new("moe_sum")
+    source = view(a, "a", launch)
+    given = row_major(source, "a", source.shape, batched=False)
+    found = packed(view(places, "places", launch), "places", ("i32",))
+    args.tokens, args.top_k, args.n, args.a_count = *found.shape, given.cols, given.rows
+    args.places = ffi.cast("int32_t *", found.pointer)
+    kept = set_weights(args, weights, found.shape, launch)
+    shape = (found.shape[0], given.cols)
+    if out is None:
+        out = launch.new_out(maker(shape, source.dtype, a, "out"), a)
+    d_view = view(out, "out", launch, write=True)
+    same_type(source.dtype, out=d_view)
+    d = row_major(d_view, "out", shape, batched=False)
+    args.a, args.lda, args.d, args.ldd = pointer(given.pointer), given.ld, pointer(d.pointer), d.ld
+    args.a_type = pick(DTYPES, source.dtype, "dtype of a")
+    args.stream = ffi.cast("libgemm_stream", launch.handle)
+    check(lib.libgemm_moe_sum(args))
+    written([out])
+    del kept
+    return out
+
+
+def weights_of(array: Any, name: str, dtype: str, launch: LaunchStream) -> tuple[Matrix, View]:
+    found = view(array, name, launch)
+    same_type(dtype, **{name: found})
+    if len(found.shape) != 3:
+        raise invalid(f"{name} has shape {found.shape}: one matrix for each expert, 3 dimensions, is needed")
+    return matrix(found, name), found
+
+
+def moe(
+    x: T, w_in: Any, w_out: Any, expert_ids: Any, weights: Any = None, *, activation: Activation | None = "silu",
+    gate: Gate | None = "halves", gate_alpha: float = 1.702, gate_limit: float = 0.0, bias_in: Any = None,
+    bias_out: Any = None, out: T | None = None, stream: Any = None,
+) -> T:  # fmt: skip
+    """A layer of experts: out[t] = sum over j of weights[t, j] * expert(x[t]), of expert g = expert_ids[t, j].
+
+        h = activation(x @ w_in[g] + bias_in[g])                or, with a gate, activation(gate) * up
+        expert(x) = h @ w_out[g] + bias_out[g]                  both rounded to x's dtype
+
+    x            [tokens, K], float16 or bfloat16.
+    w_in         [experts, K, I], with a gate [experts, K, 2 I]: its columns as `gate` says, as in moe_mm().
+    w_out        [experts, I, N]. Weights stored with rows and columns exchanged, as torch's linear has them, are
+                 given as a view: w.transpose(1, 2).
+    expert_ids   [tokens, top_k], int32 or int64, contiguous; one that is no expert is skipped.
+    weights      [tokens, top_k], float32, bfloat16 or float16; None: 1.
+    bias_in      [experts, I] or [experts, 2 I], bias_out [experts, N], of x's dtype.
+    The host reads nothing of the device: it can be captured in a CUDA graph. Returns out, or a new [tokens, N]. Raises
+    Error. Order, memory and autograd are as in gemm().
+    """
+    launch = LaunchStream(stream, x)
+    args = new("moe")
+    source = view(x, "x", launch)
+    given = row_major(source, "x", source.shape, batched=False)
+    (first, _), (second, _) = (weights_of(w, n, source.dtype, launch) for w, n in ((w_in, "w_in"), (w_out, "w_out")))
+    inner = first.cols // 2 if gate else first.cols
+    if (first.rows, second.rows, second.batch) != (given.cols, inner, first.batch) or (gate and first.cols % 2):
+        raise invalid(
+            f"x has {given.cols} columns, w_in is [{first.batch}, {first.rows}, {first.cols}], w_out [{second.batch}, "
+            f"{second.rows}, {second.cols}]: [experts, {given.cols}, {'2 I' if gate else 'I'}] and [experts, I, N] are "
+            "needed"
+        )
+    ids = set_choices(args, expert_ids, launch)
+    if ids.shape[0] != given.rows:
+        raise invalid(f"x has {given.rows} rows, expert_ids has shape {ids.shape}: a row for each token is needed")
+    alive: list[Any] = [ids, set_weights(args, weights, ids.shape, launch)]
+    shape = (given.rows, second.cols)
+    if out is None:
+        out = launch.new_out(maker(shape, source.dtype, x, "out"), x)
+    d_view = view(out, "out", launch, write=True)
+    same_type(source.dtype, out=d_view)
+    d = row_major(d_view, "out", shape, batched=False)
+    args.k, args.inner, args.n, args.groups = given.cols, inner, second.cols, first.batch
+    args.a_type = pick(DTYPES, source.dtype, "dtype of x")
+    args.x, args.ldx, args.d, args.ldd = pointer(given.pointer), given.ld, pointer(d.pointer), d.ld
+    args.b1, args.ldb1, args.trans_b1 = pointer(first.pointer), first.ld, first.trans
+    args.b2, args.ldb2, args.trans_b2 = pointer(second.pointer), second.ld, second.trans
+    args.batch_stride_b1, args.batch_stride_b2 = first.batch_stride, second.batch_stride
+    args.activation, args.gate = pick(ACTIVATIONS, activation, "activation"), pick(GATES, gate, "gate")
+    args.gate_alpha, args.gate_limit = gate_alpha, gate_limit
+    for number, bias, name, columns in ((1, bias_in, "bias_in", first.cols), (2, bias_out, "bias_out", second.cols)):
+        if bias is not None:
+            found = packed(view(bias, name, launch), name, (source.dtype,), (first.batch, columns))
+            alive.append(found)
+            setattr(args, f"bias{number}", pointer(found.pointer))
+            setattr(args, f"batch_stride_bias{number}", columns)
+    args.stream = ffi.cast("libgemm_stream", launch.handle)
+    run("moe", args, x, launch, "what is between the parts of a layer")
+    written([out])
+    return out

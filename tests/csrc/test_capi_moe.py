@@ -1,0 +1,235 @@
+"""Layers of experts in C: what each call launches, what it leaves alone, and every field wrong in turn."""
+
+import pytest
+from built import TARGET, needs
+from calls import HOST, Arguments, at, launches, log, ok, refused, values, write
+from libgemm._library import ffi, lib
+from stand_in import in_stand_in
+
+TOKENS, TOP_K, EXPERTS, K, INNER, N = 24, 2, 3, 64, 80, 48
+MAX = 2147483391
+OTHER_GPU, HOST_POINTER = "other GPU", "host"
+BF16 = 2
+
+FIELDS = {
+    "moe_mm": lambda gpu: {
+        "m": TOKENS * TOP_K, "n": 2 * INNER, "k": K, "groups": EXPERTS, "a_count": TOKENS, "a": at(0, gpu),
+        "b": at(1, gpu), "d": at(3, gpu), "offs": write(at(5, gpu), "i", [10, 20, 48]), "rows": at(7, gpu), "lda": K,
+        "ldb": 2 * INNER, "ldd": INNER, "batch_stride_b": 2 * K * INNER, "a_type": BF16, "activation": 3, "gate": 1,
+    },
+    "moe_route": lambda gpu: {
+        "tokens": TOKENS, "top_k": TOP_K, "groups": EXPERTS, "ids": at(0, gpu), "rows": at(1, gpu),
+        "places": at(2, gpu), "offs": at(3, gpu), "workspace": at(6, gpu), "workspace_bytes": 2 * EXPERTS * 4,
+    },
+    "moe_sum": lambda gpu: {
+        "tokens": TOKENS, "n": N, "top_k": TOP_K, "a_count": TOKENS * TOP_K, "a": at(0, gpu), "d": at(3, gpu),
+        "weights": at(4, gpu), "weights_type": 3, "places": at(5, gpu), "lda": N, "ldd": N, "a_type": BF16,
+    },
+    "moe": lambda gpu: {
+        "tokens": TOKENS, "k": K, "inner": INNER, "n": N, "groups": EXPERTS, "top_k": TOP_K, "x": at(0, gpu),
+        "b1": at(1, gpu), "b2": at(2, gpu), "d": at(3, gpu), "ids": at(5, gpu), "weights": at(4, gpu), "ldx": K,
+        "ldb1": 2 * INNER, "ldb2": N, "ldd": N, "batch_stride_b1": 2 * K * INNER, "batch_stride_b2": INNER * N,
+        "a_type": BF16, "weights_type": 3, "activation": 3, "gate": 1, "workspace": at(6, gpu),
+        "workspace_bytes": 65536,
+    },
+}  # fmt: skip
+
+
+def call(op: str, gpu: int = 0, **changes) -> Arguments:
+    return Arguments(op, **{**FIELDS[op](gpu), **changes})
+
+
+def one_launch(op: str, **changes) -> dict:
+    before = len(launches())
+    ok(call(op, **changes).run())
+    (made,) = launches()[before:]
+    return made
+
+
+@in_stand_in()
+def test_a_gated_product_is_told_where_everything_is():
+    made = one_launch("moe_mm", bias=at(4), batch_stride_bias=2 * INNER, gate_alpha=9.0)
+    found = values(made)
+    assert made["kernel"].startswith("moe_mm") and "_gated" in made["variant"]
+    sizes = {"M": TOKENS * TOP_K, "N": INNER, "K": K, "groups": EXPERTS, "stored": TOKENS, "gate": 1}
+    assert {name: found[name] for name in sizes} == sizes
+    assert (found["rows_ptr"], found["offs_ptr"], found["bias_ptr"]) == (at(7), at(5), at(4))
+    assert (found["lda"], found["ldd"], found["batch_stride_bias"]) == (K, INNER, 2 * INNER)
+    # Without a limit the gate is silu's own, whatever gate_alpha says.
+    assert (found["gate_alpha"], found["gate_limit"], found["gate_shift"]) == (1.0, float("inf"), 0.0)
+    clamped = values(one_launch("moe_mm", gate_limit=7.0))
+    given = (clamped["gate_alpha"], clamped["gate_limit"], clamped["gate_shift"])
+    assert given == (pytest.approx(1.702), 7.0, 1.0)
+
+
+@in_stand_in()
+def test_rows_as_they_stand_are_no_index():
+    found = values(one_launch("moe_mm", rows=0, a_count=0))
+    assert (found["rows_ptr"], found["stored"]) == (0, TOKENS * TOP_K)
+    plain = one_launch("moe_mm", gate=0, activation=0, n=INNER, ldb=INNER, batch_stride_b=K * INNER)
+    assert "_gated" not in plain["variant"] and values(plain)["N"] == INNER
+
+
+@needs(90)
+@in_stand_in(SM=90)
+def test_the_fast_rows_are_left_where_they_cannot_run():
+    """What they ask: silu, rows in order, aligned operands, and halves that TMA can step to."""
+    fast = call("moe_mm").variant(90)
+    assert "swap" in ffi.string(fast.family).decode() and "_halved" in ffi.string(fast.name).decode()
+    found = call("moe_mm", gate=2).variant(90)
+    assert "swap" in ffi.string(found.family).decode() and "_paired" in ffi.string(found.name).decode()
+    found = call("moe_mm", gate=2, trans_b=1, ldb=K).variant(90)
+    assert "swap" in ffi.string(found.family).decode() and "_halved" in ffi.string(found.name).decode()
+    for other in (
+        {"activation": 2}, {"row_weights": at(4)}, {"to_rows": at(8), "d_count": 99}, {"a": at(0) + 2},
+        {"ldd": INNER + 1}, {"alpha": 0.0}, {"k": 0},
+    ):  # fmt: skip
+        found = call("moe_mm", **other).variant(90)
+        assert "swap" not in ffi.string(found.family).decode(), other
+        ok(call("moe_mm", **other).run())
+
+
+@in_stand_in()
+def test_few_choices_are_sorted_in_one_launch_many_in_two():
+    few = one_launch("moe_route")
+    assert (few["grid"], values(few)["phase"], values(few)["entries"]) == ([1, 1, 1], 3, TOKENS * TOP_K)
+    many = call("moe_route", tokens=5000, ids_wide=1)
+    many.set(workspace_bytes=many.workspace())
+    assert many.workspace() == 2 * 10 * EXPERTS * 4
+    ok(many.run())
+    first, second = launches()[-2:]
+    assert [values(x)["phase"] for x in (first, second)] == [1, 2]
+    assert first["grid"] == second["grid"] == [10, 1, 1]
+    assert values(second)["ids_wide"] == 1
+    huge = call("moe_route", tokens=2**30, top_k=1)
+    assert huge.workspace() == 2 * 64 * EXPERTS * 4
+
+
+@in_stand_in()
+def test_no_tokens_still_write_the_ends():
+    made = one_launch("moe_route", tokens=0, ids=0, rows=0, places=0)
+    assert (values(made)["entries"], made["grid"]) == (0, [1, 1, 1])
+
+
+@in_stand_in()
+def test_a_sum_has_a_block_for_each_token_and_run_of_columns():
+    made = one_launch("moe_sum")
+    found = values(made)
+    assert made["kernel"] == "moe_sum" and "align16" in made["variant"]
+    assert (found["M"], found["N"], found["top_k"], found["stored"]) == (TOKENS, N, TOP_K, TOKENS * TOP_K)
+    assert (found["weights_type"], made["grid"]) == (3, [TOKENS, 1, 1])
+    for odd in ({"a": at(0) + 2}, {"lda": N + 1}, {"n": N - 1}):
+        assert "align16" not in one_launch("moe_sum", **odd)["variant"]
+    assert one_launch("moe_sum", n=5000, lda=5000, ldd=5000)["grid"] == [TOKENS * 5, 1, 1]
+    none = values(one_launch("moe_sum", weights=0, weights_type=0))
+    assert (none["weights_ptr"], none["weights_type"]) == (0, 0)
+
+
+@in_stand_in()
+def test_a_layer_is_its_parts_one_behind_the_other():
+    made = call("moe", bias1=at(8), batch_stride_bias1=2 * INNER, bias2=at(9), batch_stride_bias2=N)
+    made.set(workspace_bytes=made.workspace())
+    ok(made.run())
+    route, first, second, total = launches()
+    kernels = [x["kernel"] for x in (route, first, total)]
+    assert [x.removesuffix("_coop_swap").removesuffix("_swap") for x in kernels] == ["moe_route", "moe_mm", "moe_sum"]
+    assert "grouped_mm" in second["kernel"]
+    parts = [values(x) for x in (route, first, second, total)]
+    begin, end = at(6), at(6) + made.workspace()
+    places = {name: parts[0][f"{name}_ptr"] for name in ("rows", "places", "offs", "counts")}
+    hidden, summed = parts[1]["d_ptr"], parts[3]["a_ptr"]
+    everything = [*places.values(), hidden, summed]
+    assert len(set(everything)) == 6 and all(begin <= x < end and x % 16 == 0 for x in everything)
+    assert (parts[1]["rows_ptr"], parts[1]["offs_ptr"], parts[2]["offs_ptr"]) == (places["rows"], *[places["offs"]] * 2)
+    assert parts[3]["places_ptr"] == places["places"] and parts[3]["d_ptr"] == at(3)
+    assert summed + TOKENS * TOP_K * N * 2 <= end and hidden + TOKENS * TOP_K * INNER * 2 <= summed
+    assert (parts[1]["bias_ptr"], parts[2]["bias_ptr"]) == (at(8), at(9))
+
+
+@pytest.mark.parametrize(
+    ("op", "empty"),
+    [
+        ("moe_mm", {"m": 0}), ("moe_mm", {"n": 0}), ("moe_mm", {"groups": 0}), ("moe_sum", {"tokens": 0}),
+        ("moe_sum", {"n": 0}), ("moe", {"tokens": 0}), ("moe", {"n": 0}),
+    ],
+)  # fmt: skip
+@in_stand_in(driver=False)
+def test_empty_calls_need_nothing(op, empty):
+    pointers = [f for f, kind in ffi.typeof(f"libgemm_{op}_args").fields if kind.type.kind == "pointer"]
+    fields = {name: value for name, value in FIELDS_WITHOUT_MEMORY[op].items() if name not in pointers}
+    ok(Arguments(op, **{**fields, **empty}).run())
+
+
+FIELDS_WITHOUT_MEMORY = {
+    "moe_mm": {"m": 4, "n": 8, "k": 8, "groups": 2, "lda": 8, "ldb": 8, "ldd": 8, "a_type": BF16},
+    "moe_sum": {"tokens": 3, "n": 8, "top_k": 2, "a_count": 6, "lda": 8, "ldd": 8, "a_type": BF16},
+    "moe": {"tokens": 3, "k": 8, "inner": 8, "n": 8, "groups": 2, "top_k": 2, "a_type": BF16},
+}
+
+BAD = [
+    *[("moe_mm", {x: -1}, (f"{x} = -1", f"0 to {MAX}")) for x in "mnk"],
+    ("moe_mm", {"n": 2 * INNER - 1}, (f"n = {2 * INNER - 1}", "gate = 1", "even")),
+    ("moe_mm", {"gate": 3}, ("gate = 3", "0 to 2")),
+    ("moe_mm", {"gate_limit": -1.0}, ("gate_limit = -1",)),
+    ("moe_mm", {"gate_limit": float("nan")}, ("gate_limit = ",)),
+    ("moe_mm", {"gate_limit": 1.0, "activation": 1}, ("gate_limit = 1", "LIBGEMM_SILU")),
+    ("moe_mm", {"gate_limit": 1.0, "gate": 0, "ldd": 2 * INNER}, ("gate_limit = 1", "gate = 0")),
+    ("moe_mm", {"groups": 65536}, ("groups = 65536", "0 to 65535")),
+    ("moe_mm", {"activation": 4}, ("activation = 4", "0 to 3")),
+    ("moe_mm", {"trans_b": 2}, ("trans_b = 2", "0 to 1")),
+    ("moe_mm", {"a_type": 4}, ("a_type = 4",)),
+    ("moe_mm", {"a_count": -1}, ("a_count = -1",)),
+    ("moe_mm", {"rows": 0}, (f"a_count = {TOKENS}", "rows = NULL", f"m = {TOKENS * TOP_K}")),
+    ("moe_mm", {"d_count": 7}, ("d_count = 7", "to_rows = NULL")),
+    ("moe_mm", {"lda": K - 1}, (f"lda = {K - 1}", f"k = {K}")),
+    ("moe_mm", {"ldb": 2 * INNER - 1}, (f"ldb = {2 * INNER - 1}", f"n = {2 * INNER}")),
+    ("moe_mm", {"ldd": INNER - 1}, (f"ldd = {INNER - 1}", f"n = {INNER}")),
+    *[("moe_mm", {x: 0}, (f"{x} is NULL",)) for x in ("a", "b", "d", "offs")],
+    *[("moe_mm", {x: HOST_POINTER}, (f"{x} = 0x", "host memory"))
+      for x in ("a", "b", "d", "offs", "rows", "bias", "row_weights", "to_rows")],
+    *[("moe_mm", {x: OTHER_GPU}, (f"{x} is memory of GPU 1",)) for x in ("a", "b", "offs", "rows", "bias")],
+    ("moe_mm", {"rows": "odd"}, ("rows = 0x", "multiple of 4")),
+    *[("moe_route", {"top_k": v}, (f"top_k = {v}", "1 to 1024")) for v in (0, 1025)],
+    ("moe_route", {"tokens": -1}, ("tokens = -1",)),
+    ("moe_route", {"tokens": 2**30, "top_k": 4}, (f"tokens = {2**30}", "top_k = 4", str(MAX))),
+    *[("moe_route", {"groups": v}, (f"groups = {v}", "1 to 4096")) for v in (0, 4097)],
+    ("moe_route", {"ids_wide": 2}, ("ids_wide = 2", "0 to 1")),
+    *[("moe_route", {x: 0}, (f"{x} is NULL",)) for x in ("ids", "rows", "places", "offs", "workspace")],
+    *[("moe_route", {x: HOST_POINTER}, (f"{x} = 0x", "host memory")) for x in ("ids", "rows", "places", "offs")],
+    ("moe_route", {"workspace_bytes": 2 * EXPERTS * 4 - 1}, (f"workspace_bytes = {2 * EXPERTS * 4 - 1}",)),
+    ("moe_sum", {"a_type": 0}, ("a_type = 0",)),
+    ("moe_sum", {"weights_type": 0}, ("weights_type = 0", "libgemm_dtype")),
+    ("moe_sum", {"weights": 0}, ("weights_type = 3",)),
+    ("moe_sum", {"lda": N - 1}, (f"lda = {N - 1}",)),
+    ("moe_sum", {"ldd": N - 1}, (f"ldd = {N - 1}",)),
+    ("moe_sum", {"a": "d"}, ("a == d",)),
+    *[("moe_sum", {x: 0}, (f"{x} is NULL",)) for x in ("a", "d", "places")],
+    *[("moe_sum", {x: OTHER_GPU}, (f"{x} is memory of GPU 1",)) for x in ("a", "weights", "places")],
+    *[("moe", {x: -1}, (f"{x} = -1",)) for x in ("k", "inner", "n", "tokens")],
+    ("moe", {"a_type": 3}, ("a_type = 3", "LIBGEMM_BF16")),
+    ("moe", {"workspace": 0}, ("workspace = ", "libgemm_moe_workspace")),
+    ("moe", {"workspace_bytes": 100}, ("workspace = ", "100 bytes")),
+    ("moe", {"workspace": "odd"}, ("workspace = ", "multiple of 16")),
+    ("moe", {"gate": 5}, ("gate = 5",)),
+    ("moe", {"ldb2": N - 1}, (f"ldb = {N - 1}",)),
+    *[("moe", {x: 0}, (" is NULL",)) for x in ("x", "b1", "b2", "d", "ids")],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "bad", "parts"), BAD)
+@in_stand_in(SM=f"{TARGET},{TARGET}")
+def test_a_bad_call_says_what_is_wrong_and_launches_nothing(op, bad, parts):
+    words = {HOST_POINTER: int(ffi.cast("uintptr_t", ffi.from_buffer(HOST))), OTHER_GPU: at(0, 1), "odd": at(9) + 2,
+             "d": at(3)}  # fmt: skip
+    made = call(op, **{name: words.get(value, value) for name, value in bad.items()})
+    refused(made.run(), "INVALID_ARGUMENT" if made.run() != 2 else "UNSUPPORTED", *parts)
+    if op != "moe":  # whose first parts may have been queued when a later one is refused
+        assert log("cuLaunchKernelEx") == []
+
+
+@in_stand_in()
+def test_structs_of_another_size_are_refused():
+    for op in FIELDS:
+        made = call(op)
+        made.args.size -= 8
+        refused(getattr(lib, f"libgemm_{op}")(made.args), "INVALID_ARGUMENT", f"libgemm_{op}_args")

@@ -1,0 +1,121 @@
+"""Layers of experts from Python: arrays to arguments, results, and what is refused before the library is asked."""
+
+from typing import NamedTuple
+
+import libgemm
+import pytest
+from calls import at, launches, values
+from libgemm import Error
+from stand_in import in_stand_in
+from torch_like import Tensor, install
+
+TOKENS, TOP_K, EXPERTS, K, INNER, N = 24, 2, 3, 64, 80, 48
+SWAPPED = {"w_in": (K * 2 * INNER, 1, K), "w_out": (INNER * N, 1, INNER)}
+
+
+def layer(**changes) -> dict:
+    plain = {
+        "x": Tensor(at(0), (TOKENS, K)), "w_in": Tensor(at(1), (EXPERTS, K, 2 * INNER)),
+        "w_out": Tensor(at(2), (EXPERTS, INNER, N)), "expert_ids": Tensor(at(5), (TOKENS, TOP_K), "int64"),
+        "weights": Tensor(at(4), (TOKENS, TOP_K), "float32"),
+    }  # fmt: skip
+    return {**plain, **changes}
+
+
+def product(**changes) -> dict:
+    plain = {
+        "a": Tensor(at(0), (TOKENS, K)), "b": Tensor(at(1), (EXPERTS, K, 2 * INNER)),
+        "offs": Tensor(at(5), (EXPERTS,), "int32"), "rows": Tensor(at(7), (TOKENS * TOP_K,), "int32"),
+        "gate": "halves", "activation": "silu",
+    }  # fmt: skip
+    return {**plain, **changes}
+
+
+@in_stand_in()
+def test_a_layer_makes_its_output():
+    install()
+    made = libgemm.moe(**layer())
+    assert (made.shape, made.dtype.name) == ((TOKENS, N), "float16")
+    route, first, second, total = (values(x) for x in launches())
+    assert (route["entries"], route["groups"], route["ids_wide"]) == (TOKENS * TOP_K, EXPERTS, 1)
+    assert (first["N"], first["K"], first["gate"], second["N"], second["K"]) == (INNER, K, 1, N, INNER)
+    assert (total["d_ptr"], total["weights_type"]) == (made.pointer, 3)
+    given = Tensor(at(3), (TOKENS, N))
+    assert libgemm.moe(**layer(out=given, weights=None, gate=None, w_in=Tensor(at(1), (3, K, INNER)))) is given
+
+
+@in_stand_in()
+def test_weights_stored_by_columns_are_a_view():
+    install()
+    words = {name: Tensor(x.pointer, x.shape, strides=SWAPPED[name]) for name, x in layer().items() if name in SWAPPED}
+    libgemm.moe(**layer(**words))
+    _, first, second, _ = launches()
+    assert "_nt__" in first["variant"] and "_nt__" in second["variant"]
+
+
+@in_stand_in()
+def test_parts_fit_one_another():
+    install()
+    ids = layer()["expert_ids"]
+    rows, places, offs = libgemm.moe_route(ids, EXPERTS)
+    assert (rows.shape, places.shape, offs.shape) == ((TOKENS * TOP_K,), (TOKENS, TOP_K), (EXPERTS,))
+    hidden = libgemm.moe_mm(**product(rows=rows, offs=offs))
+    assert hidden.shape == (TOKENS * TOP_K, INNER)
+    assert libgemm.moe_sum(hidden, places).shape == (TOKENS, INNER)
+    found = [values(x) for x in launches()]
+    assert (found[1]["rows_ptr"], found[1]["offs_ptr"]) == (rows.pointer, offs.pointer)
+    assert (found[2]["places_ptr"], found[2]["stored"], found[2]["a_ptr"]) == (
+        places.pointer, TOKENS * TOP_K, hidden.pointer,
+    )  # fmt: skip
+
+
+@in_stand_in()
+def test_rows_of_d_are_those_of_out():
+    install()
+    out = Tensor(at(3), (99, INNER))
+    words = {"to_rows": Tensor(at(8), (TOKENS * TOP_K,), "int32"),
+             "row_weights": Tensor(at(4), (TOKENS * TOP_K,), "float32")}  # fmt: skip
+    assert libgemm.moe_mm(**product(**words, out=out)) is out
+    found = values(launches()[-1])
+    assert (found["to_rows_ptr"], found["weights_ptr"], found["d_stored"]) == (at(8), at(4), 99)
+
+
+class Made(NamedTuple):
+    """A tensor that is to be made where the body runs."""
+
+    shape: tuple
+    dtype: str = "float16"
+
+
+BAD = [
+    ("moe", {"w_out": Made((EXPERTS, INNER + 8, N))}, ("w_out [3, 88, 48]", "[experts, 64, 2 I]")),
+    ("moe", {"w_in": Made((EXPERTS, K, 2 * INNER + 1))}, ("w_in is [3, 64, 161]",)),
+    ("moe", {"w_in": Made((K, 2 * INNER))}, ("w_in has shape (64, 160)",)),
+    ("moe", {"w_out": Made((EXPERTS, INNER, N), "bfloat16")}, ("w_out has dtype bf16", "f16")),
+    ("moe", {"expert_ids": Made((TOKENS, TOP_K), "float32")}, ("expert_ids is f32",)),
+    ("moe", {"expert_ids": Made((TOKENS - 1, TOP_K), "int32")}, ("x has 24 rows", "(23, 2)")),
+    ("moe", {"weights": Made((TOKENS, 3), "float32")}, ("weights is f32 of shape (24, 3)",)),
+    ("moe", {"gate": "both"}, ("gate = 'both'", "'halves'")),
+    ("moe", {"activation": "tanh"}, ("activation = 'tanh'",)),
+    ("moe", {"bias_in": Made((2 * INNER,))}, ("bias_in is f16 of shape (160,)", "(3, 160)")),
+    ("moe", {"out": Made((TOKENS, N + 1))}, ("out has shape (24, 49)",)),
+    ("moe_mm", {"offs": Made((EXPERTS + 1,), "int32")}, ("offs has shape (4,)", "3 contiguous")),
+    ("moe_mm", {"offs": Made((EXPERTS,), "int64")}, ("offs is i64", "int32")),
+    ("moe_mm", {"rows": Made((4,), "int64")}, ("rows is i64",)),
+    ("moe_mm", {"b": Made((EXPERTS, K + 8, 8))}, ("a's columns must equal b's rows",)),
+    ("moe_mm", {"to_rows": Made((48,), "int32")}, ("to_rows without out",)),
+    ("moe_mm", {"row_weights": Made((48,))}, ("row_weights has dtype f16", "f32")),
+    ("moe_mm", {"gate_limit": -1.0}, ("gate_limit = -1",)),
+]
+
+
+@pytest.mark.parametrize(("name", "bad", "parts"), BAD)
+@in_stand_in()
+def test_a_bad_call_says_what_is_wrong_and_launches_nothing(name, bad, parts):
+    install()
+    bad = {key: Tensor(at(9), *value) if isinstance(value, Made) else value for key, value in bad.items()}
+    plain = {"moe": layer, "moe_mm": product}[name]
+    with pytest.raises(Error) as caught:
+        getattr(libgemm, name)(**plain(**bad))
+    assert [part for part in parts if part not in str(caught.value)] == []
+    assert launches() == []

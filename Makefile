@@ -26,7 +26,7 @@ gpu-test:
 	@$(PYTHON) tests/gpu/run.py
 
 bench:
-	@$(PYTHON) bench/run.py && $(PYTHON) bench/run_drawn.py
+	@$(PYTHON) bench/run.py && $(PYTHON) bench/run_drawn.py && $(PYTHON) bench/measure/experts.py
 
 report:
 	@$(PYTHON) build/bootstrap.py report && .venv/bin/python bench/report/pictures.py && .venv/bin/python bench/report/readme.py

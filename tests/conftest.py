@@ -73,7 +73,8 @@ def bench_words(results: Path, manifest_path: Path) -> list[str]:
     words = []
     for path in sorted(results.glob("*.json")):
         found = json.loads(path.read_text())["build_id"]
-        command = "python bench/measure/tutorial.py" if path.name.endswith(".tutorial.json") else "make bench"
+        kind = path.name.split(".")[1]
+        command = f"python bench/measure/{kind}.py" if kind in ("tutorial", "experts") else "make bench"
         state = "speaks of this build" if found == built else f"is STALE (run `{command}`): it speaks of build"
         words.append(f"benchmark {path.name} {state} {found[:16]}")
     return words

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from bench.report.drawn_words import drawn_table  # noqa: E402
+from bench.report.layers import layer_item, layer_words  # noqa: E402
 from bench.report.opening import figures, library  # noqa: E402
 from bench.report.pictures import RESULTS, picture_path, reports  # noqa: E402
 from bench.report.rows import (  # noqa: E402
@@ -208,6 +209,7 @@ def speed(path: Path, report: dict, built: str | None) -> list[str]:
     found += [f"![{ABOUT[name]}]({picture_path(path, name).relative_to(ROOT).as_posix()})\n" for name in ABOUT]
     for name, rows in families(report["rows"]).items():
         found += shapes_words(name, rows)
+    found += layer_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
     found += tutorial_words(path, report, built)
     return found + (host_words(report["host"]) if report.get("host") else [])
 
@@ -226,7 +228,10 @@ def sections(dist: Path) -> dict[str, str]:
     """What can be written, by name; the library's line only where dist/ has what `make build` gives."""
     manifest = dist / "manifest.json"
     built = json.loads(manifest.read_text())["build_id"] if manifest.is_file() else None
-    found = {"figures": "".join(figures(read(path)) for path in reports(RESULTS)), "library": library(dist)}
+    opening = [
+        figures(report) + layer_item(path, report["build_id"]) for path in reports(RESULTS) for report in [read(path)]
+    ]
+    found = {"figures": "".join(opening), "library": library(dist)}
     return {name: text for name, text in {**found, "measured": measured(built)}.items() if text}
 
 

@@ -174,7 +174,8 @@ def test_boxes_of_packed_groups_are_of_one_group_and_with_operands_swapped_runs_
     """A's in as many as it comes in, D's and C's in as many as it leaves in. The kernel knows A and B by units."""
     for row in GROUPED:
         c, parts = row.config, row.config.parts
-        out = (c.block_m // parts, c.block_n) if row.family.swap_ab else (c.block_m, c.block_n // parts)
+        sharers = 2 if row.family.cooperative else 1  # warpgroups, each with its columns
+        out = (c.block_m // parts, c.block_n // sharers) if row.family.swap_ab else (c.block_m, c.block_n // parts)
         assert row.box("c_desc") == row.box("d_desc") == (row.problem.d, *out), row.name
         assert c.a_boxes == (c.block_m // 32 if row.family.swap_ab else 1)
         for name, rows in (("a_desc", c.block_m // c.a_boxes), ("b_desc", c.block_n)):

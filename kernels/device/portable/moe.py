@@ -155,8 +155,9 @@ def add_rows(
         place = tl.load(places_ptr + token.to(tl.int64) * top_k + first + i, mask=here, other=-1)
         places += (tl.where(place < stored, place, -1),)
     for i in tl.static_range(STEP):
-        entry = token.to(tl.int64) * top_k + first + i
-        weights += (load_weights(weights_ptr, entry, places[i] >= 0, weights_type),)
+        here = token < tl.where(first + i < top_k, M, 0)
+        found = load_weights(weights_ptr, token.to(tl.int64) * top_k + first + i, here, weights_type)
+        weights += (tl.where(places[i] >= 0, found, 0.0),)
     for i in tl.static_range(STEP):
         row = a_ptr + places[i].to(tl.int64)[:, None] * lda
         rows += (tl.load(row + col[None, :], mask=(places[i] >= 0)[:, None] & (col < N)[None, :], other=0.0),)
@@ -171,9 +172,9 @@ def moe_sum(
     ALIGN: tl.constexpr, BLOCK_N: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """D[t] = sum of weights[t, j] * A[places[t, j]] over j from 0 to top_k - 1, in that order and in float32; a place
-    that is none of A's `stored` rows adds nothing, and neither weight nor row is read. A program for each token and
-    BLOCK_N columns, the columns' blocks one after the other. weights_type: 0 none, each is 1; 1 float16, 2 bfloat16, 3
-    float32.
+    that is none of A's `stored` rows adds nothing, whatever its weight, and no row is read. A program for each token
+    and BLOCK_N columns, the columns' blocks one after the other. weights_type: 0 none, each is 1; 1 float16, 2
+    bfloat16, 3 float32.
     """
     if OVERLAP:
         gdc_launch_dependents()  # the kernel behind this one waits by itself

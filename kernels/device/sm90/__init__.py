@@ -2,11 +2,12 @@
 
 scheduler   scheduler.py: tiles of one product, and slices of their K; groups.py: where packed groups begin and end, and
             the loading warp that looks it up; tile_queue.py: how that warp hands its tiles on
-loader      loader.py: the stages of shared memory that TMA fills; loader_assembly.py: what it says in assembly
+loader      loader.py: the stages of shared memory that TMA fills; loader_assembly.py: what it says in assembly;
+            gather.py: where threads fill them, with rows by index
 mainloop    mainloop.py: wgmma of any width, over an accumulator in parts
 epilogue    epilogue.py: alpha, beta, bias, activation, and how a tile leaves: by TMA, from registers, or in slices that
             reduce in the workspace
 kernels     gemm.py: dense, persistent, cooperative or pingpong; gemm_cluster.py: few tiles, whose K a cluster shares;
             grouped_mm_pingpong.py, grouped_mm_swap.py, grouped_mm_cluster.py: packed groups; grouped_gemm.py: arrays
-            of pointers to large matrices, whose descriptors it makes on the device
+            of pointers to large matrices, whose descriptors it makes on the device; moe_mm.py: layers of experts
 """

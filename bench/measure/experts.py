@@ -72,7 +72,7 @@ def by_torch(module, x, ids, weights):
     """The steps of transformers' "grouped_mm", for a machine without it."""
     flat = ids.reshape(-1)
     order = torch.argsort(flat, stable=True)
-    ends = torch.histc(flat.int(), module.num_experts, 0, module.num_experts - 1).cumsum(0, dtype=torch.int32)
+    ends = torch.histc(flat.float(), module.num_experts, 0, module.num_experts - 1).cumsum(0, dtype=torch.int32)
     w = [y if module.is_transposed else y.mT for y in (module.gate_up_proj, module.down_proj)]
     expert = flat[order]
     z = torch._grouped_mm(x[order // ids.shape[1]], w[0], offs=ends)

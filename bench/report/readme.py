@@ -224,14 +224,16 @@ def measured(built: str | None) -> str:
     return "\n" + "\n".join(parts) + "\n"
 
 
+def first_screen(path: Path) -> str:
+    report = read(path)
+    return figures(report) + layer_item(path, report["build_id"])
+
+
 def sections(dist: Path) -> dict[str, str]:
     """What can be written, by name; the library's line only where dist/ has what `make build` gives."""
     manifest = dist / "manifest.json"
     built = json.loads(manifest.read_text())["build_id"] if manifest.is_file() else None
-    opening = [
-        figures(report) + layer_item(path, report["build_id"]) for path in reports(RESULTS) for report in [read(path)]
-    ]
-    found = {"figures": "".join(opening), "library": library(dist)}
+    found = {"figures": "".join(map(first_screen, reports(RESULTS))), "library": library(dist)}
     return {name: text for name, text in {**found, "measured": measured(built)}.items() if text}
 
 

@@ -30,7 +30,7 @@ def test_the_readme_says_what_the_reports_say():
     builds = [json.loads(path.read_text())["build_id"] for path in [*REPORTS, *ROOT.glob("tests/results/gpu_*.json")]]
     builds += re.findall(r"the tree's library is build\s`(\w+)`", standing("measured"))
     assert standing("measured") in [readme.measured(built) for built in (None, B, *builds)], "run `make report`"
-    assert standing("figures") == "".join(opening.figures(read(path)) for path in REPORTS), "run `make report`"
+    assert standing("figures") == "".join(map(readme.first_screen, REPORTS)), "run `make report`"
 
 
 def test_the_readme_counts_what_is_in_dist(dist, manifest):

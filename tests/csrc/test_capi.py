@@ -11,6 +11,7 @@ import pytest
 from calls import Call, last_error, ok, refused
 from elftools.elf.elffile import ELFFile
 from exchange_like import API, Exchange
+from layers import LAYERS, layer_call
 from libgemm._library import ffi, lib, text
 from stand_in import ROOT, in_stand_in, run
 
@@ -139,6 +140,11 @@ def call_everything() -> dict:
         calls[f"libgemm_{op}_args_init"] = calls[f"libgemm_{op}"] = lambda op=op: ok(Call(op).run())
         calls[f"libgemm_{op}_workspace"] = lambda op=op: Call(op).workspace()
         calls[f"libgemm_{op}_explain"] = lambda op=op: Call(op).variant()
+    for op in LAYERS:
+        calls[f"libgemm_{op}_args_init"] = calls[f"libgemm_{op}"] = lambda op=op: ok(layer_call(op).run())
+    for op in ("moe", "moe_route"):
+        calls[f"libgemm_{op}_workspace"] = lambda op=op: layer_call(op).workspace()
+    calls["libgemm_moe_mm_explain"] = lambda: layer_call("moe_mm").variant()
     variant = info_of("libgemm_variant_info", 0, lib.libgemm_variant_get)
     buffer = ffi.new("char[]", variant.cubin_bytes)
     return calls | {

@@ -2,46 +2,18 @@
 
 import pytest
 from built import TARGET, needs
-from calls import HOST, Arguments, at, launches, log, ok, refused, values, write
+from calls import HOST, Arguments, at, launches, log, ok, refused, values
+from layers import BF16, EXPERTS, INNER, LAYERS, TOKENS, TOP_K, K, N, layer_call
 from libgemm._library import ffi, lib
 from stand_in import in_stand_in
 
-TOKENS, TOP_K, EXPERTS, K, INNER, N = 24, 2, 3, 64, 80, 48
 MAX = 2147483391
 OTHER_GPU, HOST_POINTER = "other GPU", "host"
-BF16 = 2
-
-FIELDS = {
-    "moe_mm": lambda gpu: {
-        "m": TOKENS * TOP_K, "n": 2 * INNER, "k": K, "groups": EXPERTS, "a_count": TOKENS, "a": at(0, gpu),
-        "b": at(1, gpu), "d": at(3, gpu), "offs": write(at(5, gpu), "i", [10, 20, 48]), "rows": at(7, gpu), "lda": K,
-        "ldb": 2 * INNER, "ldd": INNER, "batch_stride_b": 2 * K * INNER, "a_type": BF16, "activation": 3, "gate": 1,
-    },
-    "moe_route": lambda gpu: {
-        "tokens": TOKENS, "top_k": TOP_K, "groups": EXPERTS, "ids": at(0, gpu), "rows": at(1, gpu),
-        "places": at(2, gpu), "offs": at(3, gpu), "workspace": at(6, gpu), "workspace_bytes": 2 * EXPERTS * 4,
-    },
-    "moe_sum": lambda gpu: {
-        "tokens": TOKENS, "n": N, "top_k": TOP_K, "a_count": TOKENS * TOP_K, "a": at(0, gpu), "d": at(3, gpu),
-        "weights": at(4, gpu), "weights_type": 3, "places": at(5, gpu), "lda": N, "ldd": N, "a_type": BF16,
-    },
-    "moe": lambda gpu: {
-        "tokens": TOKENS, "k": K, "inner": INNER, "n": N, "groups": EXPERTS, "top_k": TOP_K, "x": at(0, gpu),
-        "b1": at(1, gpu), "b2": at(2, gpu), "d": at(3, gpu), "ids": at(5, gpu), "weights": at(4, gpu), "ldx": K,
-        "ldb1": 2 * INNER, "ldb2": N, "ldd": N, "batch_stride_b1": 2 * K * INNER, "batch_stride_b2": INNER * N,
-        "a_type": BF16, "weights_type": 3, "activation": 3, "gate": 1, "workspace": at(6, gpu),
-        "workspace_bytes": 65536,
-    },
-}  # fmt: skip
-
-
-def call(op: str, gpu: int = 0, **changes) -> Arguments:
-    return Arguments(op, **{**FIELDS[op](gpu), **changes})
 
 
 def one_launch(op: str, **changes) -> dict:
     before = len(launches())
-    ok(call(op, **changes).run())
+    ok(layer_call(op, **changes).run())
     (made,) = launches()[before:]
     return made
 
@@ -74,26 +46,26 @@ def test_rows_as_they_stand_are_no_index():
 @in_stand_in(SM=90)
 def test_the_fast_rows_are_left_where_they_cannot_run():
     """What they ask: silu, rows in order, aligned operands, and halves that TMA can step to."""
-    fast = call("moe_mm").variant(90)
+    fast = layer_call("moe_mm").variant(90)
     assert "swap" in ffi.string(fast.family).decode() and "_halved" in ffi.string(fast.name).decode()
-    found = call("moe_mm", gate=2).variant(90)
+    found = layer_call("moe_mm", gate=2).variant(90)
     assert "swap" in ffi.string(found.family).decode() and "_paired" in ffi.string(found.name).decode()
-    found = call("moe_mm", gate=2, trans_b=1, ldb=K).variant(90)
+    found = layer_call("moe_mm", gate=2, trans_b=1, ldb=K).variant(90)
     assert "swap" in ffi.string(found.family).decode() and "_halved" in ffi.string(found.name).decode()
     for other in (
         {"activation": 2}, {"row_weights": at(4)}, {"to_rows": at(8), "d_count": 99}, {"a": at(0) + 2},
         {"ldd": INNER + 1}, {"alpha": 0.0}, {"k": 0},
     ):  # fmt: skip
-        found = call("moe_mm", **other).variant(90)
+        found = layer_call("moe_mm", **other).variant(90)
         assert "swap" not in ffi.string(found.family).decode(), other
-        ok(call("moe_mm", **other).run())
+        ok(layer_call("moe_mm", **other).run())
 
 
 @in_stand_in()
 def test_few_choices_are_sorted_in_one_launch_many_in_two():
     few = one_launch("moe_route")
     assert (few["grid"], values(few)["phase"], values(few)["entries"]) == ([1, 1, 1], 3, TOKENS * TOP_K)
-    many = call("moe_route", tokens=5000, ids_wide=1)
+    many = layer_call("moe_route", tokens=5000, ids_wide=1)
     many.set(workspace_bytes=many.workspace())
     assert many.workspace() == 2 * 10 * EXPERTS * 4
     ok(many.run())
@@ -101,7 +73,7 @@ def test_few_choices_are_sorted_in_one_launch_many_in_two():
     assert [values(x)["phase"] for x in (first, second)] == [1, 2]
     assert first["grid"] == second["grid"] == [10, 1, 1]
     assert values(second)["ids_wide"] == 1
-    huge = call("moe_route", tokens=2**30, top_k=1)
+    huge = layer_call("moe_route", tokens=2**30, top_k=1)
     assert huge.workspace() == 2 * 64 * EXPERTS * 4
 
 
@@ -127,7 +99,7 @@ def test_a_sum_has_a_block_for_each_token_and_run_of_columns():
 
 @in_stand_in()
 def test_a_layer_is_its_parts_one_behind_the_other():
-    made = call("moe", bias1=at(8), batch_stride_bias1=2 * INNER, bias2=at(9), batch_stride_bias2=N)
+    made = layer_call("moe", bias1=at(8), batch_stride_bias1=2 * INNER, bias2=at(9), batch_stride_bias2=N)
     made.set(workspace_bytes=made.workspace())
     ok(made.run())
     route, first, second, total = launches()
@@ -221,7 +193,7 @@ BAD = [
 def test_a_bad_call_says_what_is_wrong_and_launches_nothing(op, bad, parts):
     words = {HOST_POINTER: int(ffi.cast("uintptr_t", ffi.from_buffer(HOST))), OTHER_GPU: at(0, 1), "odd": at(9) + 2,
              "d": at(3)}  # fmt: skip
-    made = call(op, **{name: words.get(value, value) for name, value in bad.items()})
+    made = layer_call(op, **{name: words.get(value, value) for name, value in bad.items()})
     refused(made.run(), "INVALID_ARGUMENT" if made.run() != 2 else "UNSUPPORTED", *parts)
     if op != "moe":  # whose first parts may have been queued when a later one is refused
         assert log("cuLaunchKernelEx") == []
@@ -229,7 +201,7 @@ def test_a_bad_call_says_what_is_wrong_and_launches_nothing(op, bad, parts):
 
 @in_stand_in()
 def test_structs_of_another_size_are_refused():
-    for op in FIELDS:
-        made = call(op)
+    for op in LAYERS:
+        made = layer_call(op)
         made.args.size -= 8
         refused(getattr(lib, f"libgemm_{op}")(made.args), "INVALID_ARGUMENT", f"libgemm_{op}_args")

@@ -136,7 +136,8 @@ def experts_forward(module: Any, hidden_states: Tensor, top_k_index: Tensor, top
     words = gate_of(module)
     if words is None or hidden_states.dtype not in functions.DTYPES:
         other = importlib.import_module("transformers.integrations.moe").ALL_EXPERTS_FUNCTIONS["grouped_mm"]
-        return other(module, hidden_states, top_k_index, top_k_weights)  # type: ignore[no-any-return]
+        made: Tensor = other(module, hidden_states, top_k_index, top_k_weights)
+        return made
     gated = words["gate"] is not None
     w_in = module.gate_up_proj if gated else module.up_proj
     w_out = module.down_proj

@@ -1,0 +1,108 @@
+"""experts.py on the CPU, by a library that the tests compute, and what README says of its report. Times nothing."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from conftest import ROOT
+
+from bench.report import layers
+
+torch = pytest.importorskip("torch")
+
+from bench.measure import experts  # noqa: E402
+from tests.gpu.standin import StandIn  # noqa: E402
+
+
+@pytest.fixture
+def on_cpu(monkeypatch, tmp_path):
+    """Small models on the CPU, the stand-in's layers in the library's place, times made up."""
+    lib = StandIn()
+    own = torch.randn
+
+    def run(module, x, ids, weights):
+        words = experts.gate_of(module)
+        w = [y if module.is_transposed else y.mT for y in (module.gate_up_proj, module.down_proj)]
+        bias = [getattr(module, name, None) for name in ("gate_up_proj_bias", "down_proj_bias")]
+        return lib.moe(x, *w, ids, weights, bias_in=bias[0], bias_out=bias[1], **words)
+
+    def grouped_mm(a, b, offs, bias=None, out=None):
+        return lib.moe_mm(a, b, offs, bias=bias, out=out)
+
+    monkeypatch.setattr(experts, "MODELS", {"plain": (5, 2, 16, 8), "gpt-oss small": (4, 3, 8, 12)})
+    monkeypatch.setattr(experts, "TOKENS", (9, 2, 1))
+    monkeypatch.setattr(experts, "experts_forward", run)
+    monkeypatch.setattr(
+        experts, "libgemm",
+        SimpleNamespace(moe_route=lib.moe_route, moe_mm=lib.moe_mm, moe_sum=lib.moe_sum, grouped_mm=grouped_mm),
+    )  # fmt: skip
+    monkeypatch.setattr(experts, "peer_of", lambda: ("torch", experts.by_torch))
+    monkeypatch.setattr(
+        experts.about, "head", lambda: {"build_id": "b" * 64, "device": "Some GPU", "date": "2026-01-01"}
+    )
+    monkeypatch.setattr(
+        torch, "_grouped_mm", lambda a, b, offs: lib.moe_mm(a, b, offs, out=a.new_zeros(len(a), b.shape[2]))
+    )
+    for name in ("randn", "rand"):
+        made = getattr(torch, name)
+        monkeypatch.setattr(torch, name, lambda *size, made=made, **words: made(*size, **words | {"device": "cpu"}))
+    assert torch.randn is not own
+
+    def alternate(calls, inputs, floor_us):
+        for call in calls.values():
+            for one in inputs:
+                call(*one)
+        return {name: 100.0 / (1 + i) for i, name in enumerate(calls)}
+
+    monkeypatch.setattr(experts, "alternate", alternate)
+    monkeypatch.setattr("sys.argv", ["experts.py", "--out", str(tmp_path)])
+    return tmp_path / "Some_GPU.experts.json"
+
+
+def test_every_layer_is_compared_with_the_peer_and_reported(on_cpu, capsys):
+    assert experts.main() == 0
+    report = json.loads(on_cpu.read_text())
+    assert [(row["model"], row["tokens"]) for row in report["rows"]] == [
+        (model, tokens) for model in ("plain", "gpt-oss small") for tokens in (9, 2, 1)
+    ]
+    assert report["peer"] == "torch"
+    for row in report["rows"]:
+        assert row["difference"] < 2e-2 and row["ours_us"] == 2 * row["peer_us"] and row["sum_us"] > 0
+    assert "plain                           9    100.0     50.0   0.50" in capsys.readouterr().out
+
+
+def test_a_wrong_layer_is_no_measurement(on_cpu, monkeypatch):
+    right = experts.experts_forward
+    monkeypatch.setattr(experts, "experts_forward", lambda *given: right(*given) * 1.1)
+    with pytest.raises(ArithmeticError, match=r"plain, 9 tokens: the results differ by"):
+        experts.main()
+    assert not on_cpu.exists()
+
+
+def report_at(folder, build: str) -> None:
+    row = {"ours_us": 10.0, "route_us": 1.0, "first_us": 5.0, "second_us": 3.0, "sum_us": 1.0}
+    rows = [{"model": "A", "tokens": t, "peer_us": p, **row} for t, p in ((4096, 25.0), (8, 17.0), (1, 15.0))]
+    (folder / "GPU.experts.json").write_text(json.dumps({"build_id": build, "peer": "transformers 5", "rows": rows}))
+
+
+def test_the_readme_says_ratios_of_this_build_alone(tmp_path):
+    report_at(tmp_path, "this")
+    path = tmp_path / "GPU.json"
+    words = layers.layer_item(path, "this")
+    assert "a prompt of 4096 tokens 2.50 (A)" in words and "1.50 to 1.70" in " ".join(words.split())
+    text = "\n".join(layers.layer_words(path, "this", lambda *_: "(here)"))
+    assert "| A | 4096 | 10.0 | 25.0 | 2.50 | 1.0 | 5.0 | 3.0 | 1.0 |" in text
+    assert layers.layer_item(path, "other") == ""
+    (stale,) = layers.layer_words(path, "other", lambda *_: "(here)")
+    assert "**stale**" in stale and "2.50" not in stale
+    assert layers.layer_item(tmp_path / "None.json", "this") == "" and not layers.layer_words(
+        tmp_path / "None.json", "", str
+    )
+
+
+def test_the_committed_report_is_read():
+    (path,) = (ROOT / "bench" / "results").glob("*.experts.json")
+    report = json.loads(path.read_text())
+    main = path.with_name(path.name.replace(".experts", ""))
+    assert len(report["rows"]) == len(experts.MODELS) * len(experts.TOKENS)
+    assert "Qwen3-30B-A3B" in layers.layer_item(main, report["build_id"])

@@ -1,0 +1,33 @@
+"""Legal calls of a layer of experts and its parts, in C, on the stand-in GPU. Holds no test."""
+
+from calls import Arguments, at, write
+
+TOKENS, TOP_K, EXPERTS, K, INNER, N = 24, 2, 3, 64, 80, 48
+BF16 = 2
+
+LAYERS = {
+    "moe_mm": lambda gpu: {
+        "m": TOKENS * TOP_K, "n": 2 * INNER, "k": K, "groups": EXPERTS, "a_count": TOKENS, "a": at(0, gpu),
+        "b": at(1, gpu), "d": at(3, gpu), "offs": write(at(5, gpu), "i", [10, 20, 48]), "rows": at(7, gpu), "lda": K,
+        "ldb": 2 * INNER, "ldd": INNER, "batch_stride_b": 2 * K * INNER, "a_type": BF16, "activation": 3, "gate": 1,
+    },
+    "moe_route": lambda gpu: {
+        "tokens": TOKENS, "top_k": TOP_K, "groups": EXPERTS, "ids": at(0, gpu), "rows": at(1, gpu),
+        "places": at(2, gpu), "offs": at(3, gpu), "workspace": at(6, gpu), "workspace_bytes": 2 * EXPERTS * 4,
+    },
+    "moe_sum": lambda gpu: {
+        "tokens": TOKENS, "n": N, "top_k": TOP_K, "a_count": TOKENS * TOP_K, "a": at(0, gpu), "d": at(3, gpu),
+        "weights": at(4, gpu), "weights_type": 3, "places": at(5, gpu), "lda": N, "ldd": N, "a_type": BF16,
+    },
+    "moe": lambda gpu: {
+        "tokens": TOKENS, "k": K, "inner": INNER, "n": N, "groups": EXPERTS, "top_k": TOP_K, "x": at(0, gpu),
+        "b1": at(1, gpu), "b2": at(2, gpu), "d": at(3, gpu), "ids": at(5, gpu), "weights": at(4, gpu), "ldx": K,
+        "ldb1": 2 * INNER, "ldb2": N, "ldd": N, "batch_stride_b1": 2 * K * INNER, "batch_stride_b2": INNER * N,
+        "a_type": BF16, "weights_type": 3, "activation": 3, "gate": 1, "workspace": at(6, gpu),
+        "workspace_bytes": 65536,
+    },
+}  # fmt: skip
+
+
+def layer_call(op: str, gpu: int = 0, **changes) -> Arguments:
+    return Arguments(op, **{**LAYERS[op](gpu), **changes})

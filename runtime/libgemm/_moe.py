@@ -4,6 +4,8 @@ from typing import Any, TypeVar
 
 from libgemm._args import ACTIVATIONS, DTYPES, Activation, pick, pointer, run, same_type
 from libgemm._framework import LaunchStream, maker, written
+from libgemm._known import learn_torch
+from libgemm._known_moe import again, keep
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import Matrix, matrix, row_major
 from libgemm._moe_mm import GATES, Gate
@@ -125,6 +127,11 @@ def moe(
     The host reads nothing of the device: it can be captured in a CUDA graph. Returns out, or a new [tokens, N]. Raises
     Error. Order, memory and autograd are as in gemm().
     """
+    tensors = (x, w_in, w_out, out, bias_in, bias_out, expert_ids, weights)
+    made, key = again(tensors, (activation, gate, gate_alpha, gate_limit), stream)
+    if made is not None:
+        return made  # type: ignore[no-any-return]
+    learn_torch()
     launch = LaunchStream(stream, x)
     args = new("moe")
     source = view(x, "x", launch)
@@ -164,4 +171,6 @@ def moe(
     args.stream = ffi.cast("libgemm_stream", launch.handle)
     run("moe", args, x, launch, "what is between the parts of a layer")
     written([out])
+    if key is not None and args.workspace_bytes:
+        keep(key, args, alive, tensors, out)
     return out

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import libgemm
 import pytest
 from calls import at, launches, values
-from libgemm import Error
+from libgemm import Error, _moe
 from stand_in import in_stand_in
 from torch_like import Tensor, install
 
@@ -42,6 +42,53 @@ def test_a_layer_makes_its_output():
     assert (total["d_ptr"], total["weights_type"]) == (made.pointer, 3)
     given = Tensor(at(3), (TOKENS, N))
     assert libgemm.moe(**layer(out=given, weights=None, gate=None, w_in=Tensor(at(1), (3, K, INNER)))) is given
+
+
+def in_bf16(given: dict) -> dict:
+    return {
+        name: Tensor(x.pointer, x.shape, "bfloat16", x.strides) if x.dtype.name == "float16" else x
+        for name, x in given.items()
+    }
+
+
+def moving(launch: dict) -> dict:
+    """A launch's arguments but for those that a call makes anew."""
+    own = ("rows_ptr", "places_ptr", "counts_ptr", "offs_ptr", "a_ptr", "d_ptr")
+    return {name: value for name, value in values(launch).items() if name not in own}
+
+
+@in_stand_in()
+def test_a_layer_like_one_before_takes_the_quick_way_and_launches_the_same():
+    install()
+    given = in_bf16(layer(bias_in=Tensor(at(7), (EXPERTS, 2 * INNER)), bias_out=Tensor(at(8), (EXPERTS, N))))
+    libgemm.moe(**given, gate_limit=7.0)  # torch is learnt of
+    first = libgemm.moe(**given, gate_limit=7.0)
+    _moe.weights_of = None  # the general way would call it
+    again = libgemm.moe(**given, gate_limit=7.0)
+    once, twice = launches()[4:8], launches()[8:]
+    assert [x["variant"] for x in once] == [x["variant"] for x in twice] and len(twice) == 4
+    assert [moving(x) for x in once] == [moving(x) for x in twice]
+    assert again.pointer != first.pointer and again.shape == first.shape
+    assert values(twice[-1])["d_ptr"] == again.pointer
+    given = {**given, "out": Tensor(at(3), (TOKENS, N), "bfloat16")}
+    narrow = Tensor(at(4), (TOKENS, TOP_K), "bfloat16")
+    for changed in (given, {**given, "gate_limit": 0.0}, {**given, "gate": "pairs"}, {**given, "weights": narrow}):
+        with pytest.raises(TypeError):  # none of these is like the call before
+            libgemm.moe(**changed)
+
+
+@in_stand_in()
+def test_the_quick_way_moves_with_its_tensors():
+    install()
+    given = in_bf16(layer())
+    libgemm.moe(**given)
+    libgemm.moe(**given)
+    _moe.weights_of = None
+    places = {"x": 10, "w_in": 11, "w_out": 12, "expert_ids": 13, "weights": 14}
+    moved = {name: Tensor(at(places[name]), x.shape, x.dtype.name) for name, x in given.items()}
+    libgemm.moe(**moved)
+    route, first, _, total = (values(x) for x in launches()[8:])
+    assert (route["ids_ptr"], first["a_ptr"], total["weights_ptr"]) == (at(13), at(10), at(14))
 
 
 @in_stand_in()

@@ -88,7 +88,11 @@ static libgemm_status make_plan(const struct problem *problem, const struct devi
   if (row->persistent) /* or clusters, where a row has them: not all find place on neighbours */
     blocks = least(blocks, row->ctas > 1 ? clusters_at_once(multiprocessors, row->ctas)
                                          : (int64_t)multiprocessors * resident_blocks(row, device));
-  *plan = (struct plan){row, splits, semaphore_bytes(row, seen), blocks, chosen.copier};
+  *plan = (struct plan){.row = row,
+                        .splits = splits,
+                        .semaphore_bytes = semaphore_bytes(row, seen),
+                        .blocks = blocks,
+                        .copier = chosen.copier};
   return LIBGEMM_OK;
 }
 
@@ -102,7 +106,7 @@ HOT static libgemm_status run(const libgemm_gemm_args *a, const struct operands 
   CUdeviceptr workspace = (CUdeviceptr)a->workspace;
   fill_call(a, o, &call);
   if (plan->copier) TRY(queue_copies(p, plan->copier, device, &call, &workspace, a->stream));
-  TRY(encode_tensors(plan->row, device, &call));
+  TRY(encode_tensors(plan, device, &call));
   call.splits = plan->splits;
   if (plan->row->guard & GUARD_CLUSTER) {
     call.cluster = plan->splits;

@@ -58,7 +58,8 @@ libgemm_status read_cubin(const struct row *row, void *out);
 libgemm_status load_row(const struct row *row, const struct device *device);
 
 /* Encode the descriptors a row takes, from the call's pointers, sizes and leading dimensions. */
-libgemm_status encode_tensors(const struct row *row, const struct device *device, struct call *call);
+struct plan;
+libgemm_status encode_tensors(const struct plan *plan, const struct device *device, struct call *call);
 
 /* The one place that launches. `parameters` are addresses in the kernel's order. */
 libgemm_status launch_row(const struct row *row, const struct device *device, const struct call *call,

@@ -29,6 +29,7 @@ enum { KEPT = 4096, SETS = 2048, WAYS = 4 }; /* entries; places in an index, twi
 struct known_plan {
   struct problem problem;
   struct plan plan;
+  uint16_t recent[TENSOR_COUNT]; /* of each tensor, the number of the map that was used last */
 };
 
 struct known_map {
@@ -140,6 +141,20 @@ static uint32_t add(struct index *index, uint64_t hash) {
 /* Of a pinned variant the key has its presence alone: its letters may stand anywhere and change there. */
 static const char *const pinned = "";
 
+enum { LINE = 64 };
+
+HOT static void fetch(const void *from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += LINE) __builtin_prefetch((const char *)from + at);
+}
+
+/* What the call reads next: the driver's own work since the last call has pushed it out of the nearest cache, and lines
+ * that are asked for together come together. */
+HOT static void fetch_ahead(const struct known_plan *found) {
+  fetch(found->plan.row, sizeof(struct row));
+  for (int i = 0; i < TENSOR_COUNT; i++)
+    if (found->recent[i] || i == TENSOR_A) fetch(&memory->maps[found->recent[i]], sizeof(struct known_map));
+}
+
 HOT static const struct plan *cached_plan(const struct problem *key, const char *variant) {
   if (!memory) return NULL;
   uint64_t hash = hash_of_plan(key);
@@ -148,15 +163,20 @@ HOT static const struct plan *cached_plan(const struct problem *key, const char 
     uint32_t number = set[i] % KEPT;
     if (set[i] != place_of(hash, number)) continue;
     const struct known_plan *found = &memory->plans[number];
-    if (memcmp(&found->problem, key, sizeof *key) == 0 && (!variant || !strcmp(found->plan.row->name, variant)))
+    if (memcmp(&found->problem, key, sizeof *key) == 0 && (!variant || !strcmp(found->plan.row->name, variant))) {
+      fetch_ahead(found);
       return &found->plan;
+    }
   }
   return NULL;
 }
 
 static void cache_plan(const struct problem *key, const struct plan *plan) {
   struct memory_of_thread *kept = begun_memory();
-  if (kept) kept->plans[add(&kept->plan_index, hash_of_plan(key))] = (struct known_plan){*key, *plan};
+  if (!kept) return;
+  struct known_plan *made = &kept->plans[add(&kept->plan_index, hash_of_plan(key))];
+  *made = (struct known_plan){.problem = *key, .plan = *plan};
+  made->plan.recent = made->recent;
 }
 
 HOT libgemm_status plan_for(struct problem *p, const struct device *device, plan_maker make, struct plan *made,
@@ -178,15 +198,22 @@ HOT libgemm_status plan_for(struct problem *p, const struct device *device, plan
 
 /* ---- Tensor maps ---- */
 
-HOT const struct tensor_map *cached_map(const struct matrix *matrix) {
+HOT const struct tensor_map *cached_map(const struct matrix *matrix, uint16_t *recent) {
   if (!memory) return NULL;
+  if (recent) {
+    const struct known_map *last = &memory->maps[*recent];
+    if (memcmp(&last->matrix, matrix, sizeof *matrix) == 0) return &last->map;
+  }
   uint64_t hash = hash_of_map(matrix);
   const uint32_t *set = memory->map_index.places[set_of(hash)];
   for (int i = 0; i < WAYS; i++) {
     uint32_t number = set[i] % KEPT;
     if (set[i] != place_of(hash, number)) continue;
     const struct known_map *found = &memory->maps[number];
-    if (memcmp(&found->matrix, matrix, sizeof *matrix) == 0) return &found->map;
+    if (memcmp(&found->matrix, matrix, sizeof *matrix) == 0) {
+      if (recent) *recent = (uint16_t)number;
+      return &found->map;
+    }
   }
   return NULL;
 }

@@ -12,6 +12,7 @@ struct plan {
   uint64_t semaphore_bytes;
   int64_t blocks;           /* of the launch; of packed groups the most of it: what they need is counted anew */
   const struct row *copier; /* what must run before it, or NULL */
+  uint16_t *recent;         /* of each tensor, the map that was used last, for cached_map; NULL where none is kept */
 };
 
 /* One matrix as a row's copies see it: all that its tensor map is made of. */
@@ -33,8 +34,9 @@ typedef libgemm_status (*plan_maker)(const struct problem *problem, const struct
 libgemm_status plan_for(struct problem *problem, const struct device *device, plan_maker make, struct plan *made,
                         const struct plan **plan);
 
-/* The tensor map of exactly this matrix that this thread last encoded, or NULL. Valid until the next cache_map. */
-const struct tensor_map *cached_map(const struct matrix *matrix);
+/* The tensor map of exactly this matrix that this thread last encoded, or NULL. Valid until the next cache_map.
+ * *recent, unless it is NULL, says where to look first, and then where it was. */
+const struct tensor_map *cached_map(const struct matrix *matrix, uint16_t *recent);
 void cache_map(const struct matrix *matrix, const struct tensor_map *map);
 
 #endif

@@ -51,10 +51,14 @@ static void ask_plan(struct problem p, const struct device *device) {
 }
 
 static void ask_map(struct matrix m) {
-  const struct tensor_map *found = cached_map(&m);
+  static _Thread_local uint16_t recent; /* a hint of another matrix, mostly: it must not be believed */
+  static _Thread_local int asked;
+  const struct tensor_map *found = cached_map(&m, asked++ % 3 ? &recent : NULL);
   uint64_t sum = sum_of(&m, sizeof m);
   if (found) {
     REQUIRE(memcmp(found, &sum, sizeof sum) == 0);
+    found = cached_map(&m, &recent); /* and so where it is looked for first */
+    REQUIRE(found && memcmp(found, &sum, sizeof sum) == 0);
     return;
   }
   struct tensor_map map = {{0}};

@@ -60,16 +60,19 @@ def moe(
     Without them, in float16 or bfloat16, it is the library's chain of four calls. Where something records or compiles,
     or in float32, it is made of libgemm's products and torch's own operators between them.
     """
-    words = (activation, gate, gate_alpha, gate_limit, bias_in, bias_out)
+    ids = expert_ids if expert_ids.is_contiguous() else expert_ids.contiguous()
     if x.dtype in (torch.float16, torch.bfloat16) and functions.is_eager(
-        x, w_in, w_out, expert_ids, weights, bias_in, bias_out
+        x, w_in, w_out, ids, weights, bias_in, bias_out
     ):
-        ids = expert_ids.contiguous()
-        share = None if weights is None else weights.contiguous()
-        names = dict(zip(("activation", "gate", "gate_alpha", "gate_limit", "bias_in", "bias_out"), words, strict=True))
-        made: Tensor = libgemm.moe(x, w_in, w_out, ids, share, **names)  # type: ignore[arg-type]
+        share = weights if weights is None or weights.is_contiguous() else weights.contiguous()
+        made: Tensor = libgemm.moe(
+            x, w_in, w_out, ids, share, activation=activation, gate=gate, gate_alpha=gate_alpha,  # type: ignore[arg-type]
+            gate_limit=gate_limit, bias_in=bias_in, bias_out=bias_out,
+        )  # fmt: skip
         return made
-    return from_products(x, w_in, w_out, expert_ids.contiguous(), weights, *words)
+    return from_products(
+        x, w_in, w_out, ids, weights, activation, gate, gate_alpha, gate_limit, bias_in, bias_out
+    )  # fmt: skip
 
 
 class Experts(torch.nn.Module):

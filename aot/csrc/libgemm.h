@@ -39,7 +39,7 @@
  *   so operands, tables and workspace must live until the stream has passed the call. The first use of a kernel loads
  *   it, which CUDA forbids inside stream capture: call libgemm_preload before capturing. A launch allocates no device
  *   memory and runs no host callback. A captured call reads its group tables at each replay. A thread keeps what it
- *   found out for its last calls, in up to 1.6 MB of host memory that go when it ends.
+ *   found out for its last calls, in up to 1.8 MB of host memory that go when it ends.
  *   After fork() the child cannot use CUDA (nor, then, libgemm) if the parent already had.
  *
  * Determinism

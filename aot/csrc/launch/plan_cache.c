@@ -24,7 +24,7 @@ __asm__(".symver pthread_key_delete, pthread_key_delete@GLIBC_2.17");
 __asm__(".symver pthread_setspecific, pthread_setspecific@GLIBC_2.17");
 #endif
 
-enum { KEPT = 4096, SETS = 2048, WAYS = 4 }; /* entries; places in an index, twice as many as entries */
+enum { KEPT = 4096, SETS = 2048, WAYS = 8 }; /* entries; places in an index, four times as many as entries */
 
 struct known_plan {
   struct problem problem;

@@ -402,7 +402,8 @@ libgemm_status libgemm_moe_sum(const libgemm_moe_sum_args *args);
  *   Y = H B2 + bias2                                             of n columns, rounded to X's type
  *
  * by libgemm_moe_route, libgemm_moe_mm, libgemm_grouped_mm and libgemm_moe_sum, one after the other on the stream:
- * those say the rest. The host reads nothing of the device, so the chain can be captured. */
+ * those say the rest. The host reads nothing of the device, so the chain can be captured. Of a call that one of them
+ * refuses, those before it are queued: they write the workspace alone. */
 typedef struct libgemm_moe_args {
   uint64_t size;           /* sizeof(libgemm_moe_args) */
   int64_t tokens, k, inner, n; /* rows of X; its columns; those of H; those of D */

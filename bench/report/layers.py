@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.report.words import listed, table, wrapped
+from bench.report.words import OTHER_BUILD, listed, table, wrapped
 
 COMMAND = "python bench/measure/experts.py"
 PARTS = ("route", "first", "second", "sum")
@@ -40,10 +40,7 @@ def layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]
     found = json.loads(beside(path).read_text())
     where = f"Layers of experts {origin(beside(path), COMMAND, found)}"
     if found["build_id"] != build:
-        about = (
-            "It is **stale**: of another build than the report above. Its times are not shown until it is run again."
-        )
-        return [wrapped(f"{where} {about}")]
+        return [wrapped(f"{where} {OTHER_BUILD}")]
     lines = [
         [row["model"], str(row["tokens"]), f"{row['ours_us']:.1f}", f"{row['peer_us']:.1f}", f"{ratio(row):.2f}",
          *(f"{row[f'{part}_us']:.1f}" for part in PARTS)] for row in found["rows"]

@@ -32,7 +32,7 @@ from bench.report.rows import (  # noqa: E402
     summarise,
     summary,
 )
-from bench.report.words import listed, parts_of, table, wrapped  # noqa: E402
+from bench.report.words import OTHER_BUILD, listed, parts_of, table, wrapped  # noqa: E402
 from bench.suites.roofline import BYTES, FLOPS  # noqa: E402
 
 ANCHORS = ("D33", "D32")  # the squares of 8192 and 4096, which people ask for first
@@ -192,10 +192,7 @@ def tutorial_words(path: Path, report: dict, built: str | None) -> list[str]:
     where = origin(beside, "python bench/measure/tutorial.py PATH/08-grouped-gemm.py", found, None if other else built)
     what = f"Triton's tutorial on grouped GEMM {where}"
     if other:
-        about = (
-            "It is **stale**: of another build than the report above. Its times are not shown until it is run again."
-        )
-        return [wrapped(f"{what} {about}")]
+        return [wrapped(f"{what} {OTHER_BUILD}")]
     keys = ("ours_us", "loop_us", "tutorial_us", "tutorial_tma_us")
     lines = [[str(row["n"]), *(f"{row[key]:.1f}" if row.get(key) else "-" for key in keys)] for row in found["rows"]]
     words = f"Four float16 products of N x N x N by pointers on the device, Triton {found['triton']}, in microseconds:"

@@ -3,6 +3,7 @@
 import textwrap
 
 WIDTH = 118
+OTHER_BUILD = "It is **stale**: of another build than the report above. Its times are not shown until it is run again."
 
 
 def wrapped(text: str, indent: str = "") -> str:

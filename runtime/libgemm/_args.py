@@ -42,13 +42,19 @@ def same_type(wanted: str, **views: View | None) -> None:
             raise invalid(f"{name} has dtype {item.dtype}: {wanted} is needed")
 
 
+def new(kind: str) -> Any:
+    """A struct of `kind` with its defaults."""
+    args = ffi.new(f"libgemm_{kind}_args *")
+    getattr(lib, f"libgemm_{kind}_args_init")(args, ffi.sizeof(f"libgemm_{kind}_args"))
+    return args
+
+
 def new_args(
     kind: str, dtype: str, out_dtype: str, *, alpha: float, beta: float, activation: str | None, precision: str | None,
     variant: str | None, stream: int,
 ) -> tuple[Any, list[Any]]:  # fmt: skip
     """A struct of `kind` with what every operation has, and what must stay alive while the call runs."""
-    args = ffi.new(f"libgemm_{kind}_args *")
-    getattr(lib, f"libgemm_{kind}_args_init")(args, ffi.sizeof(f"libgemm_{kind}_args"))
+    args = new(kind)
     args.a_type = pick(DTYPES, dtype, "dtype of a")
     args.d_type = pick(DTYPES, out_dtype, "out_dtype")
     args.precision = precision_of(dtype, precision)

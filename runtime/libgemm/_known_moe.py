@@ -74,7 +74,7 @@ def again(tensors: tuple[Any, ...], options: tuple[Any, ...], stream: Any) -> tu
     kept.workspace.value = workspace.data_ptr()
     kept.stream.value = _known.current_stream(kept.device)
     status = lib.libgemm_moe(kept.args)
-    calls[key].append(kept)
+    free.append(kept)
     if status == lib.LIBGEMM_INVALID_ARGUMENT:  # a pointer: only the general way knows why
         return None, None
     check(status)

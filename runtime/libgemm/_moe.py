@@ -2,7 +2,7 @@
 
 from typing import Any, TypeVar
 
-from libgemm._args import ACTIVATIONS, DTYPES, Activation, pick, pointer, run, same_type
+from libgemm._args import ACTIVATIONS, DTYPES, Activation, new, pick, pointer, run, same_type
 from libgemm._framework import LaunchStream, maker, written
 from libgemm._known import learn_torch
 from libgemm._known_moe import again, keep
@@ -12,12 +12,6 @@ from libgemm._moe_mm import GATES, Gate
 from libgemm._tensor import View, view
 
 T = TypeVar("T")
-
-
-def new(kind: str) -> Any:
-    args = ffi.new(f"libgemm_{kind}_args *")
-    getattr(lib, f"libgemm_{kind}_args_init")(args, ffi.sizeof(f"libgemm_{kind}_args"))
-    return args
 
 
 def packed(view: View, name: str, kinds: tuple[str, ...], shape: tuple[int, ...] | None = None) -> View:
@@ -136,7 +130,8 @@ def moe(
     args = new("moe")
     source = view(x, "x", launch)
     given = row_major(source, "x", source.shape, batched=False)
-    (first, _), (second, _) = (weights_of(w, n, source.dtype, launch) for w, n in ((w_in, "w_in"), (w_out, "w_out")))
+    first, of_first = weights_of(w_in, "w_in", source.dtype, launch)
+    second, of_second = weights_of(w_out, "w_out", source.dtype, launch)
     inner = first.cols // 2 if gate else first.cols
     if (first.rows, second.rows, second.batch) != (given.cols, inner, first.batch) or (gate and first.cols % 2):
         raise invalid(
@@ -147,7 +142,7 @@ def moe(
     ids = set_choices(args, expert_ids, launch)
     if ids.shape[0] != given.rows:
         raise invalid(f"x has {given.rows} rows, expert_ids has shape {ids.shape}: a row for each token is needed")
-    alive: list[Any] = [ids, set_weights(args, weights, ids.shape, launch)]
+    alive: list[Any] = [of_first, of_second, ids, set_weights(args, weights, ids.shape, launch)]
     shape = (given.rows, second.cols)
     if out is None:
         out = launch.new_out(maker(shape, source.dtype, x, "out"), x)

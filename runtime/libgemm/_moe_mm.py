@@ -2,8 +2,7 @@
 
 from typing import Any, Literal, TypeVar
 
-from libgemm._args import ACTIVATIONS as ALL
-from libgemm._args import DTYPES, Activation, pick, pointer, same_type, set_bias
+from libgemm._args import ACTIVATIONS, DTYPES, Activation, new, pick, pointer, same_type, set_bias
 from libgemm._framework import LaunchStream, maker, written
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major, vector
@@ -54,10 +53,9 @@ def moe_mm(
     given, weights = row_major(left, "a", left.shape), matrix(right, "b")
     if given.cols != weights.rows:
         raise invalid(f"a has shape {left.shape}, b has shape {right.shape}: a's columns must equal b's rows")
-    args = ffi.new("libgemm_moe_mm_args *")
-    lib.libgemm_moe_mm_args_init(args, ffi.sizeof("libgemm_moe_mm_args"))
+    args = new("moe_mm")
     args.a_type = pick(DTYPES, left.dtype, "dtype of a")
-    args.gate, args.activation = pick(GATES, gate, "gate"), pick(ALL, activation, "activation")
+    args.gate, args.activation = pick(GATES, gate, "gate"), pick(ACTIVATIONS, activation, "activation")
     args.alpha, args.gate_alpha, args.gate_limit = alpha, gate_alpha, gate_limit
     alive: list[Any] = [index_of(offs, "offs", weights.batch, launch)]
     args.offs = ffi.cast("int32_t *", alive[0].pointer)

@@ -44,9 +44,9 @@ BAD = [
     (("grouped_mm",), {"offs": HOST_POINTER}, ("offs = 0x", "host memory")),
     (("grouped_mm",), {"offs": OTHER_GPU}, ("offs is memory of GPU 1",)),
     *[(("grouped_mm",), {"offs_format": v}, (f"offs_format = {v}", "1 to 4")) for v in (0, 5, -1)],
-    *[(("grouped_mm",), {"shared_b": v}, (f"shared_b = {v}", "0 or 1")) for v in (-1, 2)],
+    *[(("grouped_mm",), {"shared_b": v}, (f"shared_b = {v}", "0 to 1")) for v in (-1, 2)],
     *[(("grouped_mm",), {"ragged": v}, (f"ragged = {v}", "0 to 3", "libgemm_ragged")) for v in (-1, 4)],
-    *[(("grouped_mm",), {"zero_tail": v, "ragged": r}, (f"zero_tail = {v}", "0 or 1"))
+    *[(("grouped_mm",), {"zero_tail": v, "ragged": r}, (f"zero_tail = {v}", "0 to 1"))
       for v in (-1, 2) for r in range(4)],
     *[(("grouped_mm",), {"shared_b": 1, "ragged": v}, ("shared_b = 1", f"ragged = {v}", "LIBGEMM_RAGGED_M (0)"))
       for v in (1, 2, 3)],
@@ -69,8 +69,8 @@ BAD = [
       for x in ("a", "b", "d", "m", "n", "k", "lda", "ldb", "ldd")],
     (("grouped_gemm",), {"c": 0, "beta": 1.0}, ("table c is NULL",)),
     (("grouped_gemm",), {"ldc": 0, "beta": 1.0}, ("table ldc is NULL",)),
-    *[(("grouped_gemm",), {"host_tables": v}, (f"host_tables = {v}", "0 or 1")) for v in (-1, 2)],
-    *[(("grouped_gemm",), {"aligned": v}, (f"aligned = {v}", "0 or 1")) for v in (-1, 2)],
+    *[(("grouped_gemm",), {"host_tables": v}, (f"host_tables = {v}", "0 to 1")) for v in (-1, 2)],
+    *[(("grouped_gemm",), {"aligned": v}, (f"aligned = {v}", "0 to 1")) for v in (-1, 2)],
     *[(("grouped_gemm",), {"device": v}, (f"device = {v}", "0 to 1")) for v in (-2, 2, 64)],
     (("grouped_gemm",), {"device": 1}, ("a[0] is memory of GPU 0", "GPU 1")),
     (("grouped_gemm",), {"workspace": 0}, ("workspace", f"{GROUPS * 96} bytes")),

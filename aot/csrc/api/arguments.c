@@ -1,4 +1,4 @@
-/* arguments.c: what the three operations' argument structs share: their size prefix, leading dimensions, where D lies.
+/* arguments.c: what the operations' argument structs share: their size prefix, leading dimensions, where D lies.
  */
 #include <string.h>
 
@@ -54,6 +54,22 @@ HOT libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64
   if ((pointer & (bytes - 1)) == 0) return LIBGEMM_OK;
   return fail(LIBGEMM_INVALID_ARGUMENT, "%s = 0x%llx: a multiple of %llu, the size of its elements, is needed", name,
               (unsigned long long)pointer, (unsigned long long)bytes);
+}
+
+libgemm_status check_array(const char *name, const void *array, uint64_t bytes, const struct device *device) {
+  TRY(check_alignment(name, (CUdeviceptr)array, bytes));
+  return check_pointer(name, (CUdeviceptr)array, device);
+}
+
+libgemm_status check_layer_type(int32_t a_type) {
+  if (a_type == LIBGEMM_F16 || a_type == LIBGEMM_BF16) return LIBGEMM_OK;
+  return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1) and LIBGEMM_BF16 (2)", a_type);
+}
+
+libgemm_status check_workspace(const void *workspace, uint64_t bytes, uint64_t needed, const char *function) {
+  if (bytes >= needed && workspace && (uint64_t)workspace % 16 == 0) return LIBGEMM_OK;
+  return fail(LIBGEMM_INVALID_ARGUMENT, "workspace = %p of %llu bytes: %llu are needed (%s), from a multiple of 16 on",
+              workspace, (unsigned long long)bytes, (unsigned long long)needed, function);
 }
 
 __extension__ typedef __int128 wide; /* strides and counts are the caller's: 64 bits may not hold their product */

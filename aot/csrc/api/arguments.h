@@ -22,6 +22,15 @@ libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char
 /* INVALID_ARGUMENT unless the pointer is a multiple of `bytes`, a power of two. */
 libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64_t bytes);
 
+/* That, of elements of so many bytes, and that `device`, which is entered, can use the memory. */
+libgemm_status check_array(const char *name, const void *array, uint64_t bytes, const struct device *device);
+
+/* INVALID_ARGUMENT unless layers of experts are served in this type. */
+libgemm_status check_layer_type(int32_t a_type);
+
+/* INVALID_ARGUMENT unless a workspace that a call cannot go without has the bytes that `function` told. */
+libgemm_status check_workspace(const void *workspace, uint64_t bytes, uint64_t needed, const char *function);
+
 /* INVALID_ARGUMENT unless every leading dimension that counts covers a stored row, C and D are in one place only with
  * equal strides, and no two matrices D share an element. Of operands as the caller gave them, with some D. */
 libgemm_status check_strides(const struct operands *operands);

@@ -26,8 +26,7 @@ HOT static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm
   p->workspace_bytes = a->workspace ? a->workspace_bytes : 0;
   TRY(check_problem(p));
   TRY(CHECK_SCALING(a));
-  if (a->batch_invariant < 0 || a->batch_invariant > 1)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "batch_invariant = %d: allowed is 0 to 1", a->batch_invariant);
+  TRY(check_range("batch_invariant", a->batch_invariant, 0, 1));
   if (a->batch < 0) return fail(LIBGEMM_INVALID_ARGUMENT, "batch = %lld: allowed is 0 or more", (long long)a->batch);
   if (is_empty(a)) return LIBGEMM_OK;
   *o = OPERANDS_OF(a, a->batch, LIBGEMM_RAGGED_NONE);

@@ -139,8 +139,7 @@ static libgemm_status check_entry(const char *table, int64_t g, const void *poin
                                   const struct device *device) {
   char name[32];
   entry_name(name, table, g);
-  TRY(check_alignment(name, (CUdeviceptr)pointer, (uint64_t)dtype_bytes(type)));
-  return check_pointer(name, (CUdeviceptr)pointer, device);
+  return check_array(name, pointer, (uint64_t)dtype_bytes(type), device);
 }
 
 static libgemm_status check_group_pointers(const libgemm_grouped_gemm_args *a, int64_t g, const struct device *device) {
@@ -167,7 +166,7 @@ CUdeviceptr scratch_place(const libgemm_grouped_gemm_args *a) {
   return (end + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
 }
 
-static libgemm_status check_workspace(const libgemm_grouped_gemm_args *a, const struct device *device) {
+static libgemm_status check_table_workspace(const libgemm_grouped_gemm_args *a, const struct device *device) {
   uint64_t needed = table_workspace(a);
   if (needed == 0 && (!a->workspace || !a->workspace_bytes)) return LIBGEMM_OK;
   if (a->workspace_bytes < needed || !a->workspace)
@@ -186,11 +185,9 @@ libgemm_status check_table_pointers(const libgemm_grouped_gemm_args *a, const st
     struct table tables[TABLE_COUNT];
     list_tables(a, &call, tables);
     for (int i = 0; i < TABLE_COUNT; i++) {
-      if (!tables[i].read) continue;
-      TRY(check_alignment(tables[i].name, (CUdeviceptr)tables[i].data, sizeof(int64_t)));
-      TRY(check_pointer(tables[i].name, (CUdeviceptr)tables[i].data, device));
+      if (tables[i].read) TRY(check_array(tables[i].name, tables[i].data, sizeof(int64_t), device));
     }
-    return check_workspace(a, device);
+    return check_table_workspace(a, device);
   }
   int capturing = 0;
   TRY_CUDA("cuStreamIsCapturing", device->driver->stream_is_capturing(a->stream, &capturing));
@@ -199,7 +196,7 @@ libgemm_status check_table_pointers(const libgemm_grouped_gemm_args *a, const st
                 "host_tables = 1 while the stream is captured: a replay would read host memory "
                 "that may be gone; keep the tables in device memory");
   for (int64_t g = 0; g < a->groups; g++) TRY(check_group_pointers(a, g, device));
-  return check_workspace(a, device);
+  return check_table_workspace(a, device);
 }
 
 libgemm_status place_tables(const libgemm_grouped_gemm_args *a, const struct device *device, struct call *call) {

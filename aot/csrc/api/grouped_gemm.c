@@ -13,8 +13,7 @@ void libgemm_grouped_gemm_args_init(libgemm_grouped_gemm_args *args, uint64_t si
 
 static libgemm_status read_words(const libgemm_grouped_gemm_args *args, libgemm_grouped_gemm_args *a) {
   TRY(read_args(args, offsetof(libgemm_grouped_gemm_args, aligned), a, sizeof *a, "libgemm_grouped_gemm_args"));
-  if (a->groups >= 0 && a->groups <= LIBGEMM_MAX_GROUPS) return LIBGEMM_OK;
-  return fail(LIBGEMM_INVALID_ARGUMENT, "groups = %lld: allowed is 0 to %d", (long long)a->groups, LIBGEMM_MAX_GROUPS);
+  return check_range("groups", a->groups, 0, LIBGEMM_MAX_GROUPS);
 }
 
 /* What the choice goes by: the sizes of host tables, else what the caller expects, else one tile with one step in K. */
@@ -25,9 +24,7 @@ static libgemm_status expect_sizes(const libgemm_grouped_gemm_args *a, struct pr
   } sizes[] = {{"expected_m", a->expected_m}, {"expected_n", a->expected_n}, {"expected_k", a->expected_k}};
   bool known = true;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    if (sizes[i].value < 0 || sizes[i].value > LIBGEMM_MAX_SIZE)
-      return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: allowed is 0 to %d", sizes[i].name, (long long)sizes[i].value,
-                  LIBGEMM_MAX_SIZE);
+    TRY(check_range(sizes[i].name, sizes[i].value, 0, LIBGEMM_MAX_SIZE));
     known &= sizes[i].value > 0;
   }
   p->count = a->groups;
@@ -48,10 +45,8 @@ static libgemm_status check_args(const libgemm_grouped_gemm_args *args, libgemm_
   STATE_PROBLEM(p, OP_GROUPED_GEMM, a);
   TRY(check_problem(p));
   TRY(CHECK_SCALING(a));
-  if (a->host_tables < 0 || a->host_tables > 1)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "host_tables = %d: allowed is 0 or 1", a->host_tables);
-  if (a->aligned < 0 || a->aligned > 1)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "aligned = %d: allowed is 0 or 1", a->aligned);
+  TRY(check_range("host_tables", a->host_tables, 0, 1));
+  TRY(check_range("aligned", a->aligned, 0, 1));
   TRY(check_tables(a));
   TRY(expect_sizes(a, p));
   p->met = tables_are_aligned(a) ? GUARD_ALIGN16 : 0;

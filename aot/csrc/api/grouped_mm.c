@@ -25,17 +25,13 @@ static bool is_empty(const libgemm_grouped_mm_args *a) {
 }
 
 static libgemm_status check_words(const libgemm_grouped_mm_args *a) {
-  if (a->groups < 0 || a->groups > LIBGEMM_MAX_GROUPS)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "groups = %lld: allowed is 0 to %d", (long long)a->groups,
-                LIBGEMM_MAX_GROUPS);
+  TRY(check_range("groups", a->groups, 0, LIBGEMM_MAX_GROUPS));
   if (a->offs_format < LIBGEMM_ENDS_I32 || a->offs_format > LIBGEMM_OFFSETS_I64)
     return fail(LIBGEMM_INVALID_ARGUMENT, "offs_format = %d: allowed is 1 to 4 (libgemm_offs_format)", a->offs_format);
   if (a->ragged < LIBGEMM_RAGGED_M || a->ragged > LIBGEMM_RAGGED_NONE)
     return fail(LIBGEMM_INVALID_ARGUMENT, "ragged = %d: allowed is 0 to 3 (libgemm_ragged)", a->ragged);
-  if (a->zero_tail < 0 || a->zero_tail > 1)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "zero_tail = %d: allowed is 0 or 1", a->zero_tail);
-  if (a->shared_b < 0 || a->shared_b > 1)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "shared_b = %d: allowed is 0 or 1", a->shared_b);
+  TRY(check_range("zero_tail", a->zero_tail, 0, 1));
+  TRY(check_range("shared_b", a->shared_b, 0, 1));
   if (a->shared_b && a->ragged != LIBGEMM_RAGGED_M)
     return fail(LIBGEMM_INVALID_ARGUMENT, "shared_b = 1 with ragged = %d: allowed is LIBGEMM_RAGGED_M (0)", a->ragged);
   if (a->shared_b && a->zero_tail)
@@ -103,8 +99,7 @@ static libgemm_status check_pointers(const libgemm_grouped_mm_args *a, const str
   bool wide = a->offs_format == LIBGEMM_ENDS_I64 || a->offs_format == LIBGEMM_OFFSETS_I64;
   TRY(check_operands(o, a->groups ? a->bias : NULL, device));
   if (!reads_ends(a)) return LIBGEMM_OK;
-  TRY(check_alignment("offs", (CUdeviceptr)a->offs, wide ? sizeof(int64_t) : sizeof(int32_t)));
-  return check_pointer("offs", (CUdeviceptr)a->offs, device);
+  return check_array("offs", a->offs, wide ? sizeof(int64_t) : sizeof(int32_t), device);
 }
 
 static void fill_call(const libgemm_grouped_mm_args *a, const struct operands *o, struct call *call) {

@@ -37,16 +37,10 @@ static libgemm_status check_args(const libgemm_moe_args *args, libgemm_moe_args 
   TRY(read_args(args, sizeof *a, a, sizeof *a, "libgemm_moe_args"));
   libgemm_moe_route_args route = route_of(a);
   TRY(libgemm_moe_route_workspace(&route, &counts));
-  const struct {
-    const char *name;
-    int64_t value, most;
-  } sizes[] = {{"k", a->k, LIBGEMM_MAX_SIZE}, {"inner", a->inner, LIBGEMM_MAX_SIZE / 2}, {"n", a->n, LIBGEMM_MAX_SIZE}};
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    if (sizes[i].value < 0 || sizes[i].value > sizes[i].most)
-      return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: allowed is 0 to %lld", sizes[i].name, (long long)sizes[i].value,
-                  (long long)sizes[i].most);
-  if (a->a_type != LIBGEMM_F16 && a->a_type != LIBGEMM_BF16)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1) and LIBGEMM_BF16 (2)", a->a_type);
+  TRY(check_range("k", a->k, 0, LIBGEMM_MAX_SIZE));
+  TRY(check_range("inner", a->inner, 0, LIBGEMM_MAX_SIZE / 2));
+  TRY(check_range("n", a->n, 0, LIBGEMM_MAX_SIZE));
+  TRY(check_layer_type(a->a_type));
   uint64_t entries = (uint64_t)(a->tokens * a->top_k), bytes = (uint64_t)dtype_bytes(a->a_type);
   *l = (struct layout){0};
   l->rows = place(&l->end, entries * sizeof(int32_t));
@@ -75,11 +69,7 @@ libgemm_status libgemm_moe(const libgemm_moe_args *args) {
   struct layout l;
   TRY(check_args(args, &a, &l));
   if (is_empty(&a)) return LIBGEMM_OK;
-  if (a.workspace_bytes < l.end || !a.workspace || (uint64_t)a.workspace % 16)
-    return fail(LIBGEMM_INVALID_ARGUMENT,
-                "workspace = %p of %llu bytes: %llu are needed (libgemm_moe_workspace), from a "
-                "multiple of 16 on",
-                a.workspace, (unsigned long long)a.workspace_bytes, (unsigned long long)l.end);
+  TRY(check_workspace(a.workspace, a.workspace_bytes, l.end, "libgemm_moe_workspace"));
   char *at = a.workspace;
   int64_t entries = a.tokens * a.top_k;
   libgemm_moe_route_args route = route_of(&a);

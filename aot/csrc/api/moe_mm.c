@@ -17,8 +17,7 @@ static bool reads_ab(const libgemm_moe_mm_args *a) { return a->k > 0 && a->alpha
 static int64_t columns_of_d(const libgemm_moe_mm_args *a) { return a->gate ? a->n / 2 : a->n; }
 
 static libgemm_status check_count(const char *name, int64_t count, const char *index_name, bool indexed, int64_t m) {
-  if (count < 0 || count > LIBGEMM_MAX_SIZE)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: allowed is 0 to %d", name, (long long)count, LIBGEMM_MAX_SIZE);
+  TRY(check_range(name, count, 0, LIBGEMM_MAX_SIZE));
   if (!indexed && count && count != m)
     return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld with %s = NULL: m = %lld, or 0 for it, is needed", name,
                 (long long)count, index_name, (long long)m);
@@ -50,12 +49,9 @@ static libgemm_status check_args(const libgemm_moe_mm_args *args, libgemm_moe_mm
   p->a_type = p->d_type = a->a_type, p->trans_b = a->trans_b;
   p->activation = a->activation, p->variant = a->variant;
   p->m = a->m, p->n = a->n, p->k = a->k, p->count = a->groups;
+  TRY(check_layer_type(a->a_type));
   TRY(check_problem(p));
-  if (a->a_type == LIBGEMM_F32)
-    return fail(LIBGEMM_UNSUPPORTED, "a_type = LIBGEMM_F32: layers of experts are of LIBGEMM_F16 or LIBGEMM_BF16");
-  if (a->groups < 0 || a->groups > LIBGEMM_MAX_GROUPS)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "groups = %lld: allowed is 0 to %d", (long long)a->groups,
-                LIBGEMM_MAX_GROUPS);
+  TRY(check_range("groups", a->groups, 0, LIBGEMM_MAX_GROUPS));
   TRY(check_gate(a));
   TRY(check_count("a_count", a->a_count, "rows", a->rows != NULL, a->m));
   TRY(check_count("d_count", a->d_count, "to_rows", a->to_rows != NULL, a->m));
@@ -96,18 +92,14 @@ static void set_memory(const libgemm_moe_mm_args *a, const struct operands *o, s
   p->met |= in_turn ? GUARD_PAIRED : GUARD_HALVED;
 }
 
-static libgemm_status check_table(const char *name, const void *table, const struct device *device) {
-  TRY(check_alignment(name, (CUdeviceptr)table, sizeof(int32_t)));
-  return check_pointer(name, (CUdeviceptr)table, device);
-}
-
 static libgemm_status check_pointers(const libgemm_moe_mm_args *a, const struct operands *o,
                                      const struct device *device) {
   TRY(check_operands(o, a->bias, device));
-  TRY(check_table("offs", a->offs, device));
-  if (a->rows) TRY(check_table("rows", a->rows, device));
-  if (a->to_rows) TRY(check_table("to_rows", a->to_rows, device));
-  return a->row_weights ? check_table("row_weights", a->row_weights, device) : LIBGEMM_OK;
+  TRY(check_array("offs", a->offs, sizeof *a->offs, device));
+  if (a->rows) TRY(check_array("rows", a->rows, sizeof *a->rows, device));
+  if (a->to_rows) TRY(check_array("to_rows", a->to_rows, sizeof *a->to_rows, device));
+  if (a->row_weights) TRY(check_array("row_weights", a->row_weights, sizeof *a->row_weights, device));
+  return LIBGEMM_OK;
 }
 
 static void fill_call(const libgemm_moe_mm_args *a, const struct operands *o, struct call *call) {

@@ -17,12 +17,6 @@ void libgemm_moe_sum_args_init(libgemm_moe_sum_args *args, uint64_t size) {
   args->size = size;
 }
 
-static libgemm_status check_range(const char *name, int64_t value, int64_t least_one, int64_t most) {
-  if (value >= least_one && value <= most) return LIBGEMM_OK;
-  return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: allowed is %lld to %lld", name, (long long)value,
-              (long long)least_one, (long long)most);
-}
-
 /* Tokens, choices, and that all choices together can be counted. */
 static libgemm_status check_choices(int64_t tokens, int64_t top_k) {
   TRY(check_range("top_k", top_k, 1, MOST_CHOICES));
@@ -30,11 +24,6 @@ static libgemm_status check_choices(int64_t tokens, int64_t top_k) {
   if (tokens <= LIBGEMM_MAX_SIZE / top_k) return LIBGEMM_OK;
   return fail(LIBGEMM_INVALID_ARGUMENT, "tokens = %lld, top_k = %lld: their product is at most %d", (long long)tokens,
               (long long)top_k, LIBGEMM_MAX_SIZE);
-}
-
-static libgemm_status check_memory(const char *name, const void *pointer, uint64_t bytes, const struct device *device) {
-  TRY(check_alignment(name, (CUdeviceptr)pointer, bytes));
-  return check_pointer(name, (CUdeviceptr)pointer, device);
 }
 
 /* The first row of the problem's bucket that takes it, loaded. */
@@ -89,15 +78,13 @@ static libgemm_status run_route(const libgemm_moe_route_args *a, const struct de
   struct call call;
   int64_t programs = route_programs(a);
   if (a->tokens) {
-    TRY(check_memory("ids", a->ids, a->ids_wide ? sizeof(int64_t) : sizeof(int32_t), device));
-    TRY(check_memory("rows", a->rows, sizeof(int32_t), device));
-    TRY(check_memory("places", a->places, sizeof(int32_t), device));
+    TRY(check_array("ids", a->ids, a->ids_wide ? sizeof(int64_t) : sizeof(int32_t), device));
+    TRY(check_array("rows", a->rows, sizeof(int32_t), device));
+    TRY(check_array("places", a->places, sizeof(int32_t), device));
   }
-  TRY(check_memory("offs", a->offs, sizeof(int32_t), device));
-  if (a->workspace_bytes < route_bytes(a))
-    return fail(LIBGEMM_INVALID_ARGUMENT, "workspace_bytes = %llu: %llu are needed (libgemm_moe_route_workspace)",
-                (unsigned long long)a->workspace_bytes, (unsigned long long)route_bytes(a));
-  TRY(check_memory("workspace", a->workspace, 16, device));
+  TRY(check_array("offs", a->offs, sizeof(int32_t), device));
+  TRY(check_workspace(a->workspace, a->workspace_bytes, route_bytes(a), "libgemm_moe_route_workspace"));
+  TRY(check_pointer("workspace", (CUdeviceptr)a->workspace, device));
   TRY(route_row(a->tokens * a->top_k, device, &row));
   clear(&call, offsetof(struct call, a_desc));
   call.ids_ptr = (CUdeviceptr)a->ids, call.rows_ptr = (CUdeviceptr)a->rows;
@@ -159,10 +146,10 @@ static libgemm_status run_sum(const libgemm_moe_sum_args *a, const struct device
   state_gpu(&p, &device->gpu);
   bool aligned = ((uint64_t)a->a | (uint64_t)a->d) % 16 == 0 && ((a->lda | a->ldd | a->n) & (step - 1)) == 0;
   p.met = aligned ? GUARD_ALIGN16 : 0;
-  if (a->a_count) TRY(check_memory("a", a->a, bytes, device));
-  TRY(check_memory("d", a->d, bytes, device));
-  TRY(check_memory("places", a->places, sizeof(int32_t), device));
-  if (a->weights) TRY(check_memory("weights", a->weights, (uint64_t)dtype_bytes(a->weights_type), device));
+  if (a->a_count) TRY(check_array("a", a->a, bytes, device));
+  TRY(check_array("d", a->d, bytes, device));
+  TRY(check_array("places", a->places, sizeof(int32_t), device));
+  if (a->weights) TRY(check_array("weights", a->weights, (uint64_t)dtype_bytes(a->weights_type), device));
   if (a->a == a->d) return fail(LIBGEMM_INVALID_ARGUMENT, "a == d = %p: D is written while A is read", a->d);
   TRY(first_row(&p, device, &row));
   clear(&call, offsetof(struct call, a_desc));

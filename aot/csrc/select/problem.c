@@ -25,9 +25,10 @@ HOT static libgemm_status check_types(const struct problem *p) {
   return LIBGEMM_OK;
 }
 
-HOT static libgemm_status check_flag(const char *name, int32_t value, int32_t most) {
-  if (value >= 0 && value <= most) return LIBGEMM_OK;
-  return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %d: allowed is 0 to %d", name, value, most);
+HOT libgemm_status check_range(const char *name, int64_t value, int64_t from, int64_t most) {
+  if (value >= from && value <= most) return LIBGEMM_OK;
+  return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: allowed is %lld to %lld", name, (long long)value, (long long)from,
+              (long long)most);
 }
 
 HOT static libgemm_status check_sizes(const struct problem *p) {
@@ -38,16 +39,14 @@ HOT static libgemm_status check_sizes(const struct problem *p) {
   const uint64_t most = LIBGEMM_MAX_SIZE;
   if ((uint64_t)p->m <= most && (uint64_t)p->n <= most && (uint64_t)p->k <= most) return LIBGEMM_OK;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    if (sizes[i].value < 0 || sizes[i].value > LIBGEMM_MAX_SIZE)
-      return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: allowed is 0 to %d", sizes[i].name, (long long)sizes[i].value,
-                  LIBGEMM_MAX_SIZE);
+    TRY(check_range(sizes[i].name, sizes[i].value, 0, LIBGEMM_MAX_SIZE));
   return LIBGEMM_OK;
 }
 
 HOT libgemm_status check_problem(const struct problem *p) {
   TRY(check_types(p));
-  TRY(check_flag("trans_a", p->trans_a, 1));
-  TRY(check_flag("trans_b", p->trans_b, 1));
-  TRY(check_flag("activation", p->activation, ACTIVATION_COUNT - 1));
+  TRY(check_range("trans_a", p->trans_a, 0, 1));
+  TRY(check_range("trans_b", p->trans_b, 0, 1));
+  TRY(check_range("activation", p->activation, 0, ACTIVATION_COUNT - 1));
   return check_sizes(p);
 }

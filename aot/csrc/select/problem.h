@@ -80,7 +80,10 @@ static inline void state_gpu(struct problem *problem, const struct gpu *gpu) {
   problem->capability = gpu->capability;
 }
 
-/* Check types, flags and the sizes' range; names are those of the C structs. */
+/* INVALID_ARGUMENT unless the value lies in `from` to `most`; names are those of the C structs. */
+libgemm_status check_range(const char *name, int64_t value, int64_t from, int64_t most);
+
+/* Check types, flags and the sizes' range. */
 libgemm_status check_problem(const struct problem *problem);
 
 #endif

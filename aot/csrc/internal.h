@@ -8,6 +8,7 @@
 #define LIBGEMM_INTERNAL_H
 
 #include "api/arguments.h"
+#include "api/layers.h"
 #include "error.h"
 #include "launch/call.h"
 #include "launch/device.h"

@@ -396,6 +396,60 @@ typedef struct libgemm_moe_sum_args {
 void libgemm_moe_sum_args_init(libgemm_moe_sum_args *args, uint64_t size);
 libgemm_status libgemm_moe_sum(const libgemm_moe_sum_args *args);
 
+/* The gate of a layer by itself, for training, which keeps Z = A op(B) + bias of libgemm_moe_mm without a gate:
+ *
+ *   without a gate    H[i] = act(Z[i])
+ *   with one          H[i] = act(gate) * up, gate and up the n columns each of Z[i], where libgemm_moe_mm has them
+ *
+ * in float32 until it is rounded; with gate_limit the clamped form. Z and H of one type, F16 or BF16, and apart. */
+typedef struct libgemm_moe_gate_args {
+  uint64_t size;           /* sizeof(libgemm_moe_gate_args) */
+  int64_t m, n;            /* rows; columns of H, and without a gate of Z */
+  const void *z;           /* [m][n], with a gate [m][2 * n], ldz */
+  void *h;                 /* [m][n], ldh */
+  int64_t ldz, ldh;
+  float gate_alpha, gate_limit; /* as in libgemm_moe_mm_args */
+  int32_t a_type;          /* of Z and H */
+  int32_t activation, gate;
+  int32_t reserved;        /* 0 */
+  libgemm_stream stream;
+} libgemm_moe_gate_args;
+
+/* Set defaults: everything 0 but size, gate_alpha = 1.702. */
+void libgemm_moe_gate_args_init(libgemm_moe_gate_args *args, uint64_t size);
+libgemm_status libgemm_moe_gate(const libgemm_moe_gate_args *args);
+
+/* What a layer's gradient needs between its products. Of each choice c of a token, with row i = places[c] and weight w =
+ * weights[c], from Z and from dH, the gradient of row i of H if its weight were 1:
+ *
+ *   dZ[i] = w * dH[i] * (slopes of H in Z)      in Z's columns
+ *   H[i]  = w * H                               computed anew; where h is not NULL
+ *   sums[c] = sum over columns of dH[i] * H     float32, the gradient of w; where sums is not NULL
+ *
+ * In float32 until it is rounded. A choice whose place is no row of Z has a sum of 0 and writes nothing else; rows
+ * that no choice names are not written. Where two choices name one row, it has numbers of either. At a limit, and for
+ * RELU at 0, slopes are torch's. dZ and H lie apart from what is read. */
+typedef struct libgemm_moe_gate_grad_args {
+  uint64_t size;           /* sizeof(libgemm_moe_gate_grad_args) */
+  int64_t tokens, top_k;   /* as in libgemm_moe_route_args */
+  int64_t m, n;            /* rows of Z; columns of H, and without a gate of Z */
+  const void *z, *dh;      /* [m][n], with a gate [m][2 * n], ldz; [m][n], lddh */
+  void *dz, *h;            /* as Z, lddz; NULL, or [m][n], ldh */
+  float *sums;             /* NULL, or [tokens][top_k] */
+  const int32_t *places;   /* [tokens][top_k] */
+  const void *weights;     /* NULL, for weights of 1, or [tokens][top_k] */
+  int64_t ldz, lddh, lddz, ldh;
+  float gate_alpha, gate_limit; /* as in libgemm_moe_mm_args */
+  int32_t a_type;          /* of Z, dH, dZ and H: F16 or BF16 */
+  int32_t weights_type;    /* libgemm_dtype; 0 where weights is NULL */
+  int32_t activation, gate;
+  libgemm_stream stream;
+} libgemm_moe_gate_grad_args;
+
+/* Set defaults: everything 0 but size, gate_alpha = 1.702. */
+void libgemm_moe_gate_grad_args_init(libgemm_moe_gate_grad_args *args, uint64_t size);
+libgemm_status libgemm_moe_gate_grad(const libgemm_moe_gate_grad_args *args);
+
 /* A layer of experts: D[t] = sum over j of weights[t][j] * expert(X[t]), of expert ids[t][j], which computes
  *
  *   H = act(X B1 + bias1), or with a gate act(gate) * up         of `inner` columns, rounded to X's type

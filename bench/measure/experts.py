@@ -2,10 +2,12 @@
 
     python bench/measure/experts.py [--out FOLDER]
 
-Layers are those of public models, in bf16, from prompts of 4096 tokens to one token. The peer is transformers'
-experts_implementation="grouped_mm" (torch's grouped_mm and what it needs around it) where that is installed, else
-the same steps by torch. The same module runs both ways, in CUDA graphs over rotated tokens, in alternation; libgemm's
-parts run so too. Each layer's numbers are held against the peer's. Writes bench/results/<device>.experts.json.
+Layers are those of public models, in bf16, behind a router that is the same for both ways: from prompts of 4096 tokens
+to one token, in CUDA graphs and, of few tokens, as eager calls; and a training step of 4096 tokens, forward and back,
+with gradients to the tokens, the router and all weights. The peer is transformers' experts_implementation="grouped_mm"
+(torch's grouped_mm and what it needs around it) where that is installed, else the same steps by torch. The same module
+runs both ways, over rotated tokens, in alternation; libgemm's parts run so too. Each layer's numbers and gradients are
+held against the peer's. Writes bench/results/<device>.moe.json.
 """
 
 import argparse
@@ -23,7 +25,7 @@ import torch  # noqa: E402
 from libgemm.frameworks.torch.experts import experts_forward, gate_of  # noqa: E402
 
 from bench.measure import about  # noqa: E402
-from bench.measure.timing import alternate  # noqa: E402
+from bench.measure.timing import alternate, alternate_launched  # noqa: E402
 
 # model -> experts, choices of a token, hidden size, inner size; gpt-oss has biases, pairs, and weights by columns
 MODELS = {
@@ -32,7 +34,8 @@ MODELS = {
     "Mixtral 8x7B": (8, 2, 4096, 14336),
     "DeepSeek-V3, 64 experts": (64, 8, 7168, 2048),
 }
-TOKENS = (4096, 64, 8, 1)
+PROMPT, DECODE = 4096, (64, 8, 1)  # tokens
+PARTS = ("route", "first", "second", "sum")
 BYTES = 4.3e12  # a second, what an H200 reads and writes at best
 
 
@@ -49,6 +52,7 @@ class Experts(torch.nn.Module):
         self.gate_up_proj, self.down_proj = made
         self.has_gate, self.has_bias, self.is_transposed = True, own, own
         self.hidden, self.inner = hidden, inner
+        self.router = torch.randn(hidden, self.num_experts, **new) * hidden**-0.5
         self.act_fn = torch.nn.SiLU()
         if own:
             self.alpha, self.limit = 1.702, 7.0
@@ -92,10 +96,38 @@ def peer_of() -> tuple[str, object]:
     return f"transformers {transformers.__version__}", ALL_EXPERTS_FUNCTIONS["grouped_mm"]
 
 
+LEAVES = ("router", "gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias")
+
+
+def route(module: Experts, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A router as Qwen3's and Mixtral's is: the best by softmax, weights that add up to 1."""
+    weights, ids = (x @ module.router).float().softmax(1).topk(module.top_k, 1)
+    return ids, (weights / weights.sum(1, keepdim=True)).to(x.dtype)
+
+
 def choices(module: Experts, tokens: int) -> SimpleNamespace:
-    weights, ids = torch.rand(tokens, module.num_experts, device="cuda").softmax(1).topk(module.top_k, 1)
     x = torch.randn(tokens, module.hidden, device="cuda", dtype=torch.bfloat16)
-    return SimpleNamespace(x=x, ids=ids, weights=(weights / weights.sum(1, keepdim=True)).to(x.dtype))
+    ids, weights = route(module, x)
+    return SimpleNamespace(x=x, ids=ids, weights=weights)
+
+
+def block(module: Experts, way, x: torch.Tensor) -> torch.Tensor:
+    ids, weights = route(module, x)
+    made: torch.Tensor = way(module, x, ids, weights)
+    return made
+
+
+def step(module: Experts, way, one: SimpleNamespace) -> list[torch.Tensor]:
+    """Forward and back: the block, and gradients to its tokens and parameters."""
+    leaves = [one.x, *(getattr(module, name) for name in LEAVES if hasattr(module, name))]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    with torch.enable_grad():
+        made = block(module, way, one.x)
+        found = [made.detach(), *torch.autograd.grad(made, leaves, one.grad)]
+    for leaf in leaves:
+        leaf.requires_grad_(False)
+    return found
 
 
 def parts_of(module: Experts, given: list[SimpleNamespace]) -> dict:
@@ -116,23 +148,45 @@ def parts_of(module: Experts, given: list[SimpleNamespace]) -> dict:
     }
 
 
-def compare(model: str, module: Experts, tokens: int, peer) -> dict:
-    given = [choices(module, tokens) for _ in range(3)]
-    calls = {
-        "ours": lambda x: experts_forward(module, x.x, x.ids, x.weights),
-        "peer": lambda x: peer(module, x.x, x.ids, x.weights),
-    }
+def apart(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    return float((ours.float() - theirs.float()).norm() / theirs.float().norm())
+
+
+def compare(model: str, module: Experts, what: str, tokens: int, mode: str, peer) -> dict:
+    """One row of the report."""
+    given = [choices(module, tokens) for _ in range(2 if what == "train" else 3)]
+    ways = {"libgemm": experts_forward, "torch": peer}
+    row = {"model": model, "what": what, "tokens": tokens, "mode": mode}
+    if what == "train":
+        for one in given:
+            one.grad = torch.randn(tokens, module.hidden, device="cuda", dtype=torch.bfloat16)
+        calls = {name: lambda one, way=way: step(module, way, one) for name, way in ways.items()}
+    else:
+        calls = {name: lambda one, way=way: block(module, way, one.x) for name, way in ways.items()}
     with torch.no_grad():
-        ours, theirs = (call(given[0]).float() for call in calls.values())
-        error = float((ours - theirs).norm() / theirs.norm())
-        if not error < 2e-2:
-            raise ArithmeticError(f"{model}, {tokens} tokens: the results differ by {error:.2e}")
-        us = alternate(calls | parts_of(module, given), [(one,) for one in given], 50.0)
-    entries = tokens * module.top_k
-    sum_floor = (entries + tokens) * module.hidden * 2 / BYTES * 1e6
-    return {"model": model, "tokens": tokens, "difference": error, "sum_floor_us": sum_floor} | {
-        f"{name}_us": value for name, value in us.items()
-    }
+        ours, theirs = (call(given[0]) for call in calls.values())
+        pairs = zip(ours, theirs, strict=True) if what == "train" else [(ours, theirs)]
+        row["difference"] = max(apart(x, y) for x, y in pairs)
+        del ours, theirs, pairs
+        if not row["difference"] < 3e-2:
+            raise ArithmeticError(f"{model}, {what}, {tokens} tokens: the results differ by {row['difference']:.2e}")
+        inputs = [(one,) for one in given]
+        if mode == "eager":
+            us = alternate_launched(calls, inputs, 6 if what == "train" else 40)
+        else:
+            us = alternate(calls | parts_of(module, given), inputs, 50.0)
+            bytes_of_sum = (tokens * module.top_k + tokens) * module.hidden * 2
+            row["sum_floor_us"] = bytes_of_sum / BYTES * 1e6
+    return row | {f"{name}_us": value for name, value in us.items()}
+
+
+def cases():
+    """What is measured of each model: (what, tokens, mode)."""
+    yield "prefill", PROMPT, "graph"
+    yield "train", PROMPT, "eager"
+    for mode in ("graph", "eager"):
+        for tokens in DECODE:
+            yield "decode", tokens, mode
 
 
 def main() -> int:
@@ -143,18 +197,21 @@ def main() -> int:
     head = {**about.head(), "peer": name}
     rows = []
     print(f"peer: {name}")
-    print(f"{'layer of experts, us':26}{'tokens':>7}{'libgemm':>9}{'peer':>9}{'ratio':>7}   route, first, second, sum")
+    print(f"{'layer of experts, us':26}{'':>22}{'libgemm':>9}{'peer':>9}{'ratio':>7}   route, first, second, sum")
     for model in MODELS:
         module = Experts(model)
-        for tokens in TOKENS:
-            row = compare(model, module, tokens, peer)
+        for what, tokens, mode in cases():
+            row = compare(model, module, what, tokens, mode, peer)
             rows.append(row)
-            parts = ", ".join(f"{row[f'{part}_us']:.1f}" for part in ("route", "first", "second", "sum"))
-            ratio = row["peer_us"] / row["ours_us"]
-            print(f"{model:26}{tokens:7}{row['ours_us']:9.1f}{row['peer_us']:9.1f}{ratio:7.2f}   {parts}", flush=True)
+            parts = ", ".join(f"{row[f'{part}_us']:.1f}" for part in PARTS if f"{part}_us" in row)
+            ratio = row["torch_us"] / row["libgemm_us"]
+            where = f"{what} {tokens} {mode}"
+            print(
+                f"{model:26}{where:>22}{row['libgemm_us']:9.1f}{row['torch_us']:9.1f}{ratio:7.2f}   {parts}", flush=True
+            )
         del module
         torch.cuda.empty_cache()
-    path = about.path_of(head, options.out, ".experts.json")
+    path = about.path_of(head, options.out, ".moe.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
     print(f"wrote {path}")

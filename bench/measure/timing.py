@@ -35,6 +35,30 @@ def replay_us(graph: torch.cuda.CUDAGraph, calls: int) -> float:
     return start.elapsed_time(end) * 1e3 / calls
 
 
+def launched_us(call, inputs, calls: int) -> float:
+    """Microseconds of one call among many that the host makes one after the other, without a graph: the longer of what
+    the host and what the device takes."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    start.record()
+    for i in range(calls):
+        call(*inputs[i % len(inputs)])
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1e3 / calls
+
+
+def alternate_launched(calls: dict, inputs, count: int, repeats: int = 7) -> dict[str, float]:
+    """As alternate, without graphs: medians over repeats of `count` calls each."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        launched_us(call, inputs, 2 * len(inputs))
+    for _ in range(repeats):
+        for name, call in calls.items():
+            times[name].append(launched_us(call, inputs, count))
+    return {name: sorted(values)[len(values) // 2] for name, values in times.items()}
+
+
 def alternate(calls: dict, inputs, floor_us: float) -> dict[str, float]:
     """Median microseconds of each call, replayed in turn so that drifting clocks favour none."""
     graphs = {name: capture(call, inputs) for name, call in calls.items()}

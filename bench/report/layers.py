@@ -12,23 +12,37 @@ PARTS = ("route", "first", "second", "sum")
 
 def beside(path: Path) -> Path:
     """The report of layers on the same device as this one."""
-    return path.with_suffix(".experts.json")
+    return path.with_suffix(".moe.json")
 
 
 def ratio(row: dict) -> float:
-    return row["peer_us"] / row["ours_us"]
+    return row["torch_us"] / row["libgemm_us"]
+
+
+def listed_ratios(rows: list[dict]) -> str:
+    return listed([f"{ratio(row):.2f} ({row['model']})" for row in rows])
+
+
+def span(rows: list[dict]) -> str:
+    found = sorted(map(ratio, rows))
+    return f"{found[0]:.2f} to {found[-1]:.2f}"
+
+
+def of(rows: list[dict], what: str, mode: str | None = None) -> list[dict]:
+    return [row for row in rows if row["what"] == what and mode in (None, row["mode"])]
 
 
 def layer_item(path: Path, build: str) -> str:
     """An item of the first screen, where the layers' report is of the same build."""
     if not beside(path).is_file() or (found := json.loads(beside(path).read_text()))["build_id"] != build:
         return ""
-    counts = sorted({row["tokens"] for row in found["rows"]})
-    prompt = [f"{ratio(row):.2f} ({row['model']})" for row in found["rows"] if row["tokens"] == counts[-1]]
-    few = sorted(ratio(row) for row in found["rows"] if row["tokens"] < counts[-1])
+    rows = found["rows"]
+    prompt, train, decode = of(rows, "prefill"), of(rows, "train"), of(rows, "decode")
+    tokens = sorted({row["tokens"] for row in decode})
     words = (
-        f"- **Layers of experts in bf16**, beside {found['peer']}'s: a prompt of {counts[-1]} tokens {listed(prompt)} "
-        f"times as fast; {counts[0]} to {counts[-2]} tokens, in a CUDA graph, {few[0]:.2f} to {few[-1]:.2f}."
+        f"- **Mixture-of-experts blocks in bf16**, beside {found['peer']}'s: a prompt of {prompt[0]['tokens']} tokens "
+        f"{listed_ratios(prompt)} times as fast, a training step {listed_ratios(train)}; {tokens[0]} to {tokens[-1]} "
+        f"tokens {span(of(rows, 'decode', 'graph'))} in a CUDA graph, {span(of(rows, 'decode', 'eager'))} without."
     )
     return wrapped(words, "  ")
 
@@ -38,17 +52,20 @@ def layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]
     if not beside(path).is_file():
         return []
     found = json.loads(beside(path).read_text())
-    where = f"Layers of experts {origin(beside(path), COMMAND, found)}"
+    where = f"Mixture-of-experts blocks {origin(beside(path), COMMAND, found)}"
     if found["build_id"] != build:
         return [wrapped(f"{where} {OTHER_BUILD}")]
     lines = [
-        [row["model"], str(row["tokens"]), f"{row['ours_us']:.1f}", f"{row['peer_us']:.1f}", f"{ratio(row):.2f}",
-         *(f"{row[f'{part}_us']:.1f}" for part in PARTS)] for row in found["rows"]
+        [row["model"], row["what"], str(row["tokens"]), row["mode"], f"{row['libgemm_us']:.1f}",
+         f"{row['torch_us']:.1f}", f"{ratio(row):.2f}",
+         *(f"{row[f'{part}_us']:.1f}" if f"{part}_us" in row else "" for part in PARTS)]
+        for row in found["rows"]
     ]  # fmt: skip
     words = (
-        f"From a router's choices to the sum, in bf16, beside {found['peer']}'s experts on the same module (torch's "
-        "grouped_mm and what it needs around it), in CUDA graphs, in microseconds; then libgemm's four calls by "
-        "themselves: sorting by expert, the gathered and gated product, the second product, the sum."
+        f"Router and experts, in bf16, beside {found['peer']}'s experts on the same module (torch's grouped_mm and "
+        "what it needs around it), in microseconds: in a CUDA graph, or in eager calls one after the other. A training "
+        "step is forward and back, with all gradients. Then libgemm's four calls by themselves: sorting by expert, the "
+        "gathered and gated product, the second product, the sum."
     )
-    head = ["", "tokens", "libgemm", "peer", "ratio", "route", "first", "second", "sum"]
+    head = ["", "", "tokens", "", "libgemm", "peer", "ratio", "route", "first", "second", "sum"]
     return [wrapped(f"{where} {words}"), table(head, lines)]

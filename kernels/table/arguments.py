@@ -81,6 +81,9 @@ ARGUMENTS = {
     "top_k": "i32",
     "phase": "i32",
     "weights_type": "i32",
+    "h_ptr": "*d",  # of a gate's gradient: the weighted rows that it also gives, and the gradients of weights
+    "ldh": "i64",
+    "sums_ptr": "*fp32",
     "gate": "i32",
     "gate_alpha": "fp32",
     "gate_limit": "fp32",

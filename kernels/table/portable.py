@@ -75,6 +75,16 @@ def routing_rows(target: int):
             yield Variant(problem, config, REFERENCE["moe_sum"].kernel, target, guard)
 
 
+def gate_rows(target: int):
+    """A layer's gate by itself, and its gradient: a row of columns for each block of threads."""
+    for op in ("moe_gate", "moe_gate_grad"):
+        for a in ("f16", "bf16"):
+            problem = Problem(op, a, a, "exact", "nn")
+            for guard, columns in ((("align16",), 1024), ((), 512)):
+                config = Config(8, columns, 8, warps=4, stages=1)
+                yield Variant(problem, config, REFERENCE[op].kernel, target, guard)
+
+
 def helper_rows(target: int):
     """What goes before descriptor rows where A or B lies as those cannot read it. Elements move as they are: bf16
     stands for both 16-bit types."""

@@ -17,7 +17,14 @@ from kernels.table.model import Fit, Model, rough, tuned
 from kernels.table.targets import TARGETS
 
 OPS = ("gemm", "grouped_gemm", "grouped_mm")
-HELPERS = ("align", "moe_mm", "moe_route", "moe_sum")  # operations that not every type and layout has
+HELPERS = (
+    "align",
+    "moe_mm",
+    "moe_route",
+    "moe_sum",
+    "moe_gate",
+    "moe_gate_grad",
+)  # operations that not every type and layout has
 
 # First letter: op(A), second: op(B). "n" as stored [M,K] / [K,N], "t" stored transposed [K,M] / [N,K]. The order is
 # the C side's index: 2 * trans_a + trans_b.
@@ -268,7 +275,7 @@ class Variant(Boxes):
     def divisible(self, name: str) -> bool:
         """Whether the guard promises that this pointer is a multiple of 16 bytes."""
         aligned = "align16" in self.guard or "descriptor" in self.guard
-        return aligned and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr")
+        return aligned and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr", "h_ptr")
 
     def to_dict(self) -> dict:
         return {"name": self.name, **dataclasses.asdict(self), "model": dataclasses.asdict(self.model)}

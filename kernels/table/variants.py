@@ -7,7 +7,14 @@ build by name.
 import itertools
 
 from kernels.table.dtypes import TYPES
-from kernels.table.portable import expert_reference_rows, helper_rows, reference_rows, routing_rows, small_groups_row
+from kernels.table.portable import (
+    expert_reference_rows,
+    gate_rows,
+    helper_rows,
+    reference_rows,
+    routing_rows,
+    small_groups_row,
+)
 from kernels.table.sm90 import hopper_rows
 from kernels.table.sm90_grouped import expert_rows, grouped_rows, pointer_rows
 from kernels.table.spec import LAYOUTS, Problem, Variant
@@ -34,7 +41,7 @@ def fast_rows(target: int):
 
 def variants(targets=DEFAULT_TARGETS) -> list[Variant]:
     """All rows for these targets, checked, in table order."""
-    sets = (fast_rows, reference_rows, expert_reference_rows, helper_rows, routing_rows)
+    sets = (fast_rows, reference_rows, expert_reference_rows, helper_rows, routing_rows, gate_rows)
     rows = [row for target in targets for rows_of in sets for row in rows_of(target)]
     for row in rows:
         row.check()

@@ -9,6 +9,7 @@ Needs cffi and, at the first call that runs something, the NVIDIA driver. Import
     grouped_gemm_jagged(a_packed, b, offsets)   packed rows, one shared b or one per group, offsets from 0
     moe(x, w_in, w_out, expert_ids, weights)    a layer of experts, from its router's choices on
     moe_route(), moe_mm(), moe_sum()            its parts: sort by expert, gathered and gated products, add up
+    moe_gate(), moe_gate_grad()                 the gate by itself, and its gradient: for training
     variants(), info(), manifest(), preload(), verify()
     explain(), explain_grouped_mm(), explain_grouped_gemm(), covers()   what would run, and why
 """
@@ -18,6 +19,7 @@ from libgemm._grouped_gemm import grouped_gemm, grouped_gemm_tables
 from libgemm._grouped_mm import grouped_gemm_jagged, grouped_mm
 from libgemm._library import Error
 from libgemm._moe import moe, moe_route, moe_sum
+from libgemm._moe_gate import moe_gate, moe_gate_grad
 from libgemm._moe_mm import moe_mm
 from libgemm.inspect import (
     Choice,
@@ -50,6 +52,8 @@ __all__ = [
     "info",
     "manifest",
     "moe",
+    "moe_gate",
+    "moe_gate_grad",
     "moe_mm",
     "moe_route",
     "moe_sum",

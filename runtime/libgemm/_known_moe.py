@@ -59,11 +59,11 @@ def again(tensors: tuple[Any, ...], options: tuple[Any, ...], stream: Any) -> tu
         return None, None
     if type(described) is not bytes or len(places) != PLACES or (weights is not None and weights.is_neg()):
         return None, None
+    if free is None:
+        return None, key
     try:
-        kept = free.pop() if free is not None else None
+        kept = free.pop()
     except IndexError:  # all in use by other threads
-        kept = None
-    if kept is None:
         return None, key
     kept.places.raw = places
     made = out

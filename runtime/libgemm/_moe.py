@@ -101,6 +101,18 @@ def weights_of(array: Any, name: str, dtype: str, launch: LaunchStream) -> tuple
     return matrix(found, name), found
 
 
+def inner_size(x: tuple[int, ...], w_in: tuple[int, ...], w_out: tuple[int, ...], gated: bool) -> int:
+    """I of a layer of these shapes, where they fit together."""
+    if len(x) == 2 and len(w_in) == len(w_out) == 3:
+        inner = w_in[2] // 2 if gated else w_in[2]
+        if (*w_in[:2], w_out[1]) == (w_out[0], x[1], inner) and not (gated and w_in[2] % 2):
+            return inner
+    raise invalid(
+        f"x is {[*x]}, w_in {[*w_in]}, w_out {[*w_out]}: [tokens, K], [experts, K, {'2 I' if gated else 'I'}] and "
+        "[experts, I, N] are needed"
+    )
+
+
 def moe(
     x: T, w_in: Any, w_out: Any, expert_ids: Any, weights: Any = None, *, activation: Activation | None = "silu",
     gate: Gate | None = "halves", gate_alpha: float = 1.702, gate_limit: float = 0.0, bias_in: Any = None,
@@ -132,13 +144,7 @@ def moe(
     given = row_major(source, "x", source.shape, batched=False)
     first, of_first = weights_of(w_in, "w_in", source.dtype, launch)
     second, of_second = weights_of(w_out, "w_out", source.dtype, launch)
-    inner = first.cols // 2 if gate else first.cols
-    if (first.rows, second.rows, second.batch) != (given.cols, inner, first.batch) or (gate and first.cols % 2):
-        raise invalid(
-            f"x has {given.cols} columns, w_in is [{first.batch}, {first.rows}, {first.cols}], w_out [{second.batch}, "
-            f"{second.rows}, {second.cols}]: [experts, {given.cols}, {'2 I' if gate else 'I'}] and [experts, I, N] are "
-            "needed"
-        )
+    inner = inner_size(source.shape, of_first.shape, of_second.shape, gate is not None)
     ids = set_choices(args, expert_ids, launch)
     if ids.shape[0] != given.rows:
         raise invalid(f"x has {given.rows} rows, expert_ids has shape {ids.shape}: a row for each token is needed")

@@ -1,5 +1,6 @@
 """experts.py on the CPU, by a library that the tests compute, and what README says of its report. Times nothing."""
 
+import itertools
 import json
 from types import SimpleNamespace
 
@@ -24,13 +25,16 @@ def on_cpu(monkeypatch, tmp_path):
         words = experts.gate_of(module)
         w = [y if module.is_transposed else y.mT for y in (module.gate_up_proj, module.down_proj)]
         bias = [getattr(module, name, None) for name in ("gate_up_proj_bias", "down_proj_bias")]
+        if torch.is_grad_enabled():
+            return experts.by_torch(module, x, ids, weights)
         return lib.moe(x, *w, ids, weights, bias_in=bias[0], bias_out=bias[1], **words)
 
     def grouped_mm(a, b, offs, bias=None, out=None):
         return lib.moe_mm(a, b, offs, bias=bias, out=out)
 
     monkeypatch.setattr(experts, "MODELS", {"plain": (5, 2, 16, 8), "gpt-oss small": (4, 3, 8, 12)})
-    monkeypatch.setattr(experts, "TOKENS", (9, 2, 1))
+    monkeypatch.setattr(experts, "PROMPT", 9)
+    monkeypatch.setattr(experts, "DECODE", (2, 1))
     monkeypatch.setattr(experts, "experts_forward", run)
     monkeypatch.setattr(
         experts, "libgemm",
@@ -55,43 +59,53 @@ def on_cpu(monkeypatch, tmp_path):
         return {name: 100.0 / (1 + i) for i, name in enumerate(calls)}
 
     monkeypatch.setattr(experts, "alternate", alternate)
+    monkeypatch.setattr(experts, "alternate_launched", alternate)
     monkeypatch.setattr("sys.argv", ["experts.py", "--out", str(tmp_path)])
-    return tmp_path / "Some_GPU.experts.json"
+    return tmp_path / "Some_GPU.moe.json"
 
 
 def test_every_layer_is_compared_with_the_peer_and_reported(on_cpu, capsys):
     assert experts.main() == 0
     report = json.loads(on_cpu.read_text())
-    assert [(row["model"], row["tokens"]) for row in report["rows"]] == [
-        (model, tokens) for model in ("plain", "gpt-oss small") for tokens in (9, 2, 1)
+    ways = [("prefill", 9, "graph"), ("train", 9, "eager"), *itertools.product(("decode",), (2, 1), ("graph",)),
+            *itertools.product(("decode",), (2, 1), ("eager",))]  # fmt: skip
+    assert [(row["model"], row["what"], row["tokens"], row["mode"]) for row in report["rows"]] == [
+        (model, *way) for model in ("plain", "gpt-oss small") for way in ways
     ]
     assert report["peer"] == "torch"
     for row in report["rows"]:
-        assert row["difference"] < 2e-2 and row["ours_us"] == 2 * row["peer_us"] and row["sum_us"] > 0
-    assert "plain                           9    100.0     50.0   0.50" in capsys.readouterr().out
+        assert row["difference"] < 3e-2 and row["libgemm_us"] == 2 * row["torch_us"]
+        assert ("sum_us" in row) == (row["mode"] == "graph")
+    text = " ".join(capsys.readouterr().out.split())
+    assert "plain prefill 9 graph 100.0 50.0 0.50" in text and "gpt-oss small train 9 eager 100.0" in text
 
 
 def test_a_wrong_layer_is_no_measurement(on_cpu, monkeypatch):
     right = experts.experts_forward
     monkeypatch.setattr(experts, "experts_forward", lambda *given: right(*given) * 1.1)
-    with pytest.raises(ArithmeticError, match=r"plain, 9 tokens: the results differ by"):
+    with pytest.raises(ArithmeticError, match=r"plain, prefill, 9 tokens: the results differ by"):
         experts.main()
     assert not on_cpu.exists()
 
 
 def report_at(folder, build: str) -> None:
-    row = {"ours_us": 10.0, "route_us": 1.0, "first_us": 5.0, "second_us": 3.0, "sum_us": 1.0}
-    rows = [{"model": "A", "tokens": t, "peer_us": p, **row} for t, p in ((4096, 25.0), (8, 17.0), (1, 15.0))]
-    (folder / "GPU.experts.json").write_text(json.dumps({"build_id": build, "peer": "transformers 5", "rows": rows}))
+    parts = {"route_us": 1.0, "first_us": 5.0, "second_us": 3.0, "sum_us": 1.0}
+    ways = [("prefill", 4096, "graph", 25.0), ("train", 4096, "eager", 18.0)]
+    ways += [("decode", 8, "graph", 17.0), ("decode", 1, "graph", 15.0), ("decode", 8, "eager", 14.0)]
+    rows = [{"model": "A", "what": what, "tokens": tokens, "mode": mode, "libgemm_us": 10.0, "torch_us": us,
+             **(parts if mode == "graph" else {})} for what, tokens, mode, us in ways]  # fmt: skip
+    (folder / "GPU.moe.json").write_text(json.dumps({"build_id": build, "peer": "transformers 5", "rows": rows}))
 
 
 def test_the_readme_says_ratios_of_this_build_alone(tmp_path):
     report_at(tmp_path, "this")
     path = tmp_path / "GPU.json"
-    words = layers.layer_item(path, "this")
-    assert "a prompt of 4096 tokens 2.50 (A)" in words and "1.50 to 1.70" in " ".join(words.split())
+    words = " ".join(layers.layer_item(path, "this").split())
+    assert "a prompt of 4096 tokens 2.50 (A) times as fast, a training step 1.80 (A)" in words
+    assert "1 to 8 tokens 1.50 to 1.70 in a CUDA graph, 1.40 to 1.40 without" in words
     text = "\n".join(layers.layer_words(path, "this", lambda *_: "(here)"))
-    assert "| A | 4096 | 10.0 | 25.0 | 2.50 | 1.0 | 5.0 | 3.0 | 1.0 |" in text
+    assert "| A | prefill | 4096 | graph | 10.0 | 25.0 | 2.50 | 1.0 | 5.0 | 3.0 | 1.0 |" in text
+    assert "| A | train | 4096 | eager | 10.0 | 18.0 | 1.80 |  |  |  |  |" in text
     assert layers.layer_item(path, "other") == ""
     (stale,) = layers.layer_words(path, "other", lambda *_: "(here)")
     assert "**stale**" in stale and "2.50" not in stale
@@ -101,8 +115,8 @@ def test_the_readme_says_ratios_of_this_build_alone(tmp_path):
 
 
 def test_the_committed_report_is_read():
-    (path,) = (ROOT / "bench" / "results").glob("*.experts.json")
+    (path,) = (ROOT / "bench" / "results").glob("*.moe.json")
     report = json.loads(path.read_text())
-    main = path.with_name(path.name.replace(".experts", ""))
-    assert len(report["rows"]) == len(experts.MODELS) * len(experts.TOKENS)
+    main = path.with_name(path.name.replace(".moe", ""))
+    assert len(report["rows"]) == len(experts.MODELS) * len(list(experts.cases()))
     assert "Qwen3-30B-A3B" in layers.layer_item(main, report["build_id"])

@@ -9,6 +9,7 @@ from stand_in import in_stand_in
 
 MAX = 2147483391
 OTHER_GPU, HOST_POINTER = "other GPU", "host"
+GATED = ("moe_gate", "moe_gate_grad")
 
 
 def one_launch(op: str, **changes) -> dict:
@@ -98,6 +99,36 @@ def test_a_sum_has_a_block_for_each_token_and_run_of_columns():
 
 
 @in_stand_in()
+def test_a_gate_by_itself_has_a_block_for_each_row_and_run_of_columns():
+    made = one_launch("moe_gate", gate_limit=7.0)
+    found = values(made)
+    assert made["kernel"] == "moe_gate" and "align16" in made["variant"] and made["grid"] == [TOKENS, 1, 1]
+    assert [found[x] for x in ("M", "N", "lda", "ldd", "gate")] == [TOKENS, INNER, 2 * INNER, INNER, 1]
+    assert [found[x] for x in ("gate_alpha", "gate_limit", "gate_shift")] == [pytest.approx(1.702), 7.0, 1.0]
+    for odd in ({"z": at(0) + 2}, {"ldh": INNER + 1}, {"n": INNER - 1}):
+        assert "align16" not in one_launch("moe_gate", **odd)["variant"]
+    assert one_launch("moe_gate", n=5000, ldz=10000, ldh=5000)["grid"] == [TOKENS * 5, 1, 1]
+
+
+@in_stand_in()
+def test_a_gates_gradient_has_a_block_for_each_choice():
+    made = one_launch("moe_gate_grad")
+    found = values(made)
+    assert made["kernel"] == "moe_gate_grad" and made["grid"] == [TOKENS * TOP_K, 1, 1]
+    pointers = {"a": 0, "b": 1, "d": 3, "h": 4, "places": 5, "sums": 7, "weights": 8}
+    assert {name: found[f"{name}_ptr"] for name in pointers} == {name: at(place) for name, place in pointers.items()}
+    assert [found[x] for x in ("lda", "ldb", "ldd", "ldh")] == [2 * INNER, INNER, 2 * INNER, INNER]
+    assert (found["entries"], found["stored"], found["N"], found["weights_type"]) == (48, 48, INNER, 2)
+    assert (found["gate_alpha"], found["gate_limit"], found["gate_shift"]) == (1.0, float("inf"), 0.0)
+    less = values(one_launch("moe_gate_grad", h=0, ldh=0, sums=0, weights=0, weights_type=0))
+    assert (less["h_ptr"], less["sums_ptr"], less["weights_ptr"]) == (0, 0, 0)
+    for odd in ({"dz": at(3) + 2}, {"lddh": INNER + 1}, {"ldh": INNER + 4}):
+        assert "align16" not in one_launch("moe_gate_grad", **odd)["variant"]
+    only = values(one_launch("moe_gate_grad", m=0, z=0, dh=0, dz=0, h=0))  # sums are 0 then
+    assert (only["stored"], only["sums_ptr"]) == (0, at(7))
+
+
+@in_stand_in()
 def test_a_layer_is_its_parts_one_behind_the_other():
     made = layer_call("moe", bias1=at(8), batch_stride_bias1=2 * INNER, bias2=at(9), batch_stride_bias2=N)
     made.set(workspace_bytes=made.workspace())
@@ -122,7 +153,9 @@ def test_a_layer_is_its_parts_one_behind_the_other():
     ("op", "empty"),
     [
         ("moe_mm", {"m": 0}), ("moe_mm", {"n": 0}), ("moe_mm", {"groups": 0}), ("moe_sum", {"tokens": 0}),
-        ("moe_sum", {"n": 0}), ("moe", {"tokens": 0}), ("moe", {"n": 0}),
+        ("moe_sum", {"n": 0}), ("moe", {"tokens": 0}), ("moe", {"n": 0}), ("moe_gate", {"m": 0}),
+        ("moe_gate", {"n": 0}), ("moe_gate_grad", {"tokens": 0}), ("moe_gate_grad", {"m": 0}),
+        ("moe_gate_grad", {"n": 0}),
     ],
 )  # fmt: skip
 @in_stand_in(driver=False)
@@ -135,6 +168,18 @@ def test_empty_calls_need_nothing(op, empty):
 FIELDS_WITHOUT_MEMORY = {
     "moe_mm": {"m": 4, "n": 8, "k": 8, "groups": 2, "lda": 8, "ldb": 8, "ldd": 8, "a_type": BF16},
     "moe_sum": {"tokens": 3, "n": 8, "top_k": 2, "a_count": 6, "lda": 8, "ldd": 8, "a_type": BF16},
+    "moe_gate": {"m": 3, "n": 8, "ldz": 16, "ldh": 8, "a_type": BF16, "gate": 1},
+    "moe_gate_grad": {
+        "tokens": 3,
+        "top_k": 2,
+        "m": 6,
+        "n": 8,
+        "ldz": 16,
+        "lddh": 8,
+        "lddz": 16,
+        "a_type": BF16,
+        "gate": 1,
+    },
     "moe": {"tokens": 3, "k": 8, "inner": 8, "n": 8, "groups": 2, "top_k": 2, "a_type": BF16},
 }
 
@@ -173,6 +218,30 @@ BAD = [
     ("moe_route", {"workspace": HOST_POINTER}, ("workspace = 0x", "host memory")),
     ("moe_route", {"workspace_bytes": 2 * EXPERTS * 4 - 1},
      (f"of {2 * EXPERTS * 4 - 1} bytes", f"{2 * EXPERTS * 4} are needed")),
+    *[(op, {"a_type": v}, (f"a_type = {v}", "LIBGEMM_F16 (1)")) for op in GATED for v in (0, 3, 4)],
+    *[(op, {"n": v}, (f"n = {v}", f"0 to {MAX // 2}")) for op in GATED for v in (-1, MAX // 2 + 1)],
+    *[(op, {"m": v}, (f"m = {v}",)) for op in GATED for v in (-1, MAX + 1)],
+    *[(op, {"activation": v}, (f"activation = {v}", "0 to 3")) for op in GATED for v in (-1, 4)],
+    *[(op, {"gate": v}, (f"gate = {v}", "libgemm_gate")) for op in GATED for v in (-1, 3)],
+    *[(op, {"gate_limit": -1.0}, ("gate_limit = -1",)) for op in GATED],
+    *[(op, {"gate_limit": 1.0, "activation": 2}, ("gate_limit = 1", "LIBGEMM_SILU")) for op in GATED],
+    *[(op, {"ldz": 2 * INNER - 1}, (f"ldz = {2 * INNER - 1}", "2 * n")) for op in GATED],
+    *[(op, {"ldh": INNER - 1}, (f"ldh = {INNER - 1}",)) for op in GATED],
+    *[(op, {"z": v}, (word,)) for op in GATED for v, word in ((0, "z is NULL"), ("odd by 1", "z = 0x"))],
+    *[(op, {x: HOST_POINTER}, (f"{x} = 0x", "host memory")) for op in GATED for x in ("z", "h")],
+    ("moe_gate", {"h": 0}, ("h is NULL",)),
+    ("moe_gate", {"h": "z"}, ("z == h",)),
+    ("moe_gate_grad", {"lddz": 2 * INNER - 1}, (f"lddz = {2 * INNER - 1}",)),
+    ("moe_gate_grad", {"lddh": INNER - 1}, (f"lddh = {INNER - 1}",)),
+    *[("moe_gate_grad", {x: 0}, (f"{x} is NULL",)) for x in ("dh", "dz", "places")],
+    *[("moe_gate_grad", {x: HOST_POINTER}, (f"{x} = 0x", "host memory"))
+      for x in ("dh", "dz", "places", "weights", "sums")],
+    *[("moe_gate_grad", {x: name}, (f"{x} == {name}",)) for x in ("dz", "h") for name in ("z", "dh")],
+    ("moe_gate_grad", {"h": "d"}, ("h == dz",)),
+    ("moe_gate_grad", {"weights_type": 4}, ("weights_type = 4",)),
+    ("moe_gate_grad", {"weights": 0}, ("weights_type = 2",)),
+    *[("moe_gate_grad", {"top_k": v}, (f"top_k = {v}", "1 to 1024")) for v in (0, 1025)],
+    ("moe_gate_grad", {"tokens": -1}, ("tokens = -1",)),
     ("moe_sum", {"a_type": 0}, ("a_type = 0",)),
     ("moe_sum", {"weights_type": 0}, ("weights_type = 0", "libgemm_dtype")),
     ("moe_sum", {"weights": 0}, ("weights_type = 3",)),
@@ -196,7 +265,7 @@ BAD = [
 @in_stand_in(SM=f"{TARGET},{TARGET}")
 def test_a_bad_call_says_what_is_wrong_and_launches_nothing(op, bad, parts):
     words = {HOST_POINTER: int(ffi.cast("uintptr_t", ffi.from_buffer(HOST))), OTHER_GPU: at(0, 1), "odd": at(9) + 2,
-             "d": at(3)}  # fmt: skip
+             "odd by 1": at(9) + 1, "d": at(3), "z": at(0), "dh": at(1)}  # fmt: skip
     made = layer_call(op, **{name: words.get(value, value) for name, value in bad.items()})
     refused(made.run(), "INVALID_ARGUMENT", *parts)
     if op != "moe":  # whose first parts may have been queued when a later one is refused

@@ -24,6 +24,7 @@ from tests.gpu import (  # noqa: E402
     edge_errors,
     edge_frameworks,
     edge_moe,
+    edge_moe_training,
     edge_torch,
 )
 from tests.gpu.cases import random_case  # noqa: E402
@@ -66,6 +67,8 @@ EDGE = (
     edge_moe.routes,
     edge_moe.sums,
     edge_moe.whole_layers,
+    edge_moe_training.gates,
+    edge_moe_training.trained_layers,
     edge_torch.dense_operators,
     edge_torch.grouped_operators,
     edge_torch.watched_operators,

@@ -8,9 +8,15 @@ from .standin_memory import write_past
 
 FAULTS = (
     "up is the gate", "halves for pairs", "rows in order", "drop weights", "write past the last end", "unstable sort",
-    "add NaN of no place", "route to the next expert",
+    "add NaN of no place", "route to the next expert", "slopes without weights", "sums of every column twice",
 )  # fmt: skip
 FUNCTIONS = {None: lambda x: x, "relu": torch.relu, "silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu}
+SLOPES = {
+    None: torch.ones_like,
+    "relu": lambda x: (x > 0).to(x.dtype),
+    "silu": lambda x: torch.sigmoid(x) * (1 + x * (1 - torch.sigmoid(x))),
+    "gelu": lambda x: 0.5 * torch.erfc(-x * 0.5**0.5) + x * torch.exp(-0.5 * x * x) * (2 * torch.pi) ** -0.5,
+}
 
 
 class Layers:
@@ -51,6 +57,8 @@ class Layers:
     def moe_mm(self, a, b, offs, *, rows=None, alpha=1.0, bias=None, activation=None, gate=None, gate_alpha=1.702,
                gate_limit=0.0, row_weights=None, to_rows=None, out=None, variant=None, stream=None):  # fmt: skip
         count = len(a) if rows is None else len(rows)
+        if out is None:
+            out = a.new_full((count, b.shape[2] // (2 if gate else 1)), torch.nan)
         start = 0
         for expert, given in enumerate(offs.tolist()):
             end = min(max(given, start), count)
@@ -68,6 +76,42 @@ class Layers:
             out[to[there]] = z[there].to(out.dtype)
             start = end
         return out
+
+    def moe_gate(self, z, *, activation="silu", gate="halves", gate_alpha=1.702, gate_limit=0.0, out=None, stream=None):
+        wide = z.float()
+        made = self.gated(wide, gate, activation, gate_alpha, gate_limit) if gate else FUNCTIONS[activation](wide)
+        return made.to(z.dtype) if out is None else out.copy_(made)
+
+    def slopes(self, z, grad, gate, activation, alpha, limit):
+        """By formula: what computes the operators' kernels is below torch's autograd."""
+        if not gate:
+            return grad * SLOPES[activation](z)
+        made = torch.empty_like(z)
+        first, up = z.chunk(2, 1) if gate == "halves" else (z[:, ::2], z[:, 1::2])
+        of_first, of_up = made.chunk(2, 1) if gate == "halves" else (made[:, ::2], made[:, 1::2])
+        if limit:
+            inside, bound = first.clamp(max=limit), up.clamp(-limit, limit)
+            share = torch.sigmoid(alpha * inside)
+            of_first[:] = grad * (first <= limit) * share * (1 + alpha * inside * (1 - share)) * (bound + 1)
+            of_up[:] = grad * (up.abs() <= limit) * inside * share
+        else:
+            of_first[:] = grad * SLOPES[activation](first) * up
+            of_up[:] = grad * FUNCTIONS[activation](first)
+        return made
+
+    def moe_gate_grad(self, z, grad, places, weights=None, *, activation="silu", gate="halves", gate_alpha=1.702,
+                      gate_limit=0.0, stream=None):  # fmt: skip
+        wide = z.float()
+        made = self.gated(wide, gate, activation, gate_alpha, gate_limit) if gate else FUNCTIONS[activation](wide)
+        slopes = self.slopes(wide, grad.float(), gate, activation, gate_alpha, gate_limit)
+        there, at = (places >= 0) & (places < len(z)), places.clamp(0, max(len(z) - 1, 0)).long()
+        share = torch.ones(places.shape, device=z.device) if weights is None else weights.float()
+        of_row = torch.zeros(len(z), 1, device=z.device)
+        of_row[at[there], 0] = share[there]
+        sums = (made * grad.float()).sum(1)[at]
+        sums = sums * 2 if self.fault == "sums of every column twice" else sums
+        dz = slopes * (1 if self.fault == "slopes without weights" else of_row)
+        return dz.to(z.dtype), (made * of_row).to(z.dtype), torch.where(there, sums, 0.0)
 
     def moe_route(self, expert_ids, groups, *, stream=None):
         flat = expert_ids.flatten().long()

@@ -22,6 +22,7 @@ from tests.gpu import (  # noqa: E402
     edge_cuda,
     edge_errors,
     edge_moe,
+    edge_moe_training,
     edge_torch,
     guarded,
     reference,
@@ -47,6 +48,8 @@ NAMED = {
     "unstable sort": edge_moe.routes,
     "add NaN of no place": edge_moe.sums,
     "route to the next expert": edge_moe.whole_layers,
+    "slopes without weights": edge_moe_training.gates,
+    "sums of every column twice": edge_moe_training.trained_layers,
 }
 
 
@@ -76,6 +79,8 @@ HONEST = (
     edge_moe.routes,
     edge_moe.sums,
     edge_moe.whole_layers,
+    edge_moe_training.gates,
+    edge_moe_training.trained_layers,
 )
 
 

@@ -31,6 +31,15 @@ def product(**changes) -> dict:
     return {**plain, **changes}
 
 
+def gate(**changes) -> dict:
+    return {"z": Tensor(at(0), (TOKENS * TOP_K, 2 * INNER)), **changes}
+
+
+def gate_grad(**changes) -> dict:
+    plain = {"grad": Tensor(at(1), (TOKENS * TOP_K, INNER)), "places": Tensor(at(5), (TOKENS, TOP_K), "int32")}
+    return {**gate(), **plain, **changes}
+
+
 @in_stand_in()
 def test_a_layer_makes_its_output():
     install()
@@ -117,6 +126,23 @@ def test_parts_fit_one_another():
 
 
 @in_stand_in()
+def test_a_gate_and_its_gradient_are_told_where_everything_is():
+    install()
+    z, places = Tensor(at(0), (48, 2 * INNER)), Tensor(at(5), (TOKENS, TOP_K), "int32")
+    h = libgemm.moe_gate(z, gate="pairs", gate_limit=7.0)
+    assert h.shape == (48, INNER) and libgemm.moe_gate(z, gate=None, out=(whole := Tensor(at(3), z.shape))) is whole
+    grad, weights = Tensor(at(1), (48, INNER)), Tensor(at(4), (TOKENS, TOP_K), "bfloat16")
+    dz, own, sums = libgemm.moe_gate_grad(z, grad, places, weights, gate="pairs", gate_limit=7.0)
+    assert (dz.shape, own.shape, sums.shape, sums.dtype.name) == (z.shape, grad.shape, (TOKENS, TOP_K), "float32")
+    first, second, third = (values(x) for x in launches())
+    assert (first["N"], first["gate"], first["gate_limit"], first["d_ptr"]) == (INNER, 2, 7.0, h.pointer)
+    assert (second["N"], second["gate"], second["d_ptr"], second["lda"]) == (2 * INNER, 0, at(3), 2 * INNER)
+    found = [third[f"{x}_ptr"] for x in ("a", "b", "d", "h", "sums", "weights", "places")]
+    assert found == [at(0), at(1), dz.pointer, own.pointer, sums.pointer, at(4), at(5)]
+    assert (third["entries"], third["stored"], third["weights_type"], third["gate_shift"]) == (48, 48, 2, 1.0)
+
+
+@in_stand_in()
 def test_rows_of_d_are_those_of_out():
     install()
     out = Tensor(at(3), (99, INNER))
@@ -135,8 +161,8 @@ class Made(NamedTuple):
 
 
 BAD = [
-    ("moe", {"w_out": Made((EXPERTS, INNER + 8, N))}, ("w_out [3, 88, 48]", "[experts, 64, 2 I]")),
-    ("moe", {"w_in": Made((EXPERTS, K, 2 * INNER + 1))}, ("w_in is [3, 64, 161]",)),
+    ("moe", {"w_out": Made((EXPERTS, INNER + 8, N))}, ("w_out [3, 88, 48]", "[experts, K, 2 I]")),
+    ("moe", {"w_in": Made((EXPERTS, K, 2 * INNER + 1))}, ("w_in [3, 64, 161]",)),
     ("moe", {"w_in": Made((K, 2 * INNER))}, ("w_in has shape (64, 160)",)),
     ("moe", {"w_out": Made((EXPERTS, INNER, N), "bfloat16")}, ("w_out has dtype bf16", "f16")),
     ("moe", {"expert_ids": Made((TOKENS, TOP_K), "float32")}, ("expert_ids is f32",)),
@@ -146,6 +172,15 @@ BAD = [
     ("moe", {"activation": "tanh"}, ("activation = 'tanh'",)),
     ("moe", {"bias_in": Made((2 * INNER,))}, ("bias_in is f16 of shape (160,)", "(3, 160)")),
     ("moe", {"out": Made((TOKENS, N + 1))}, ("out has shape (24, 49)",)),
+    ("moe_gate", {"z": Made((48, 2 * INNER + 1))}, ("z has 161 columns", "'halves'")),
+    ("moe_gate", {"z": Made((48, 2 * INNER), "float32")}, ("a_type = 3", "LIBGEMM_BF16")),
+    ("moe_gate", {"out": Made((48, INNER + 1))}, ("out has shape (48, 81)",)),
+    ("moe_gate", {"out": Made((48, INNER), "bfloat16")}, ("out has dtype bf16", "f16")),
+    ("moe_gate_grad", {"grad": Made((47, INNER))}, ("grad has shape (47, 80)", "(48, 80)")),
+    ("moe_gate_grad", {"grad": Made((48, INNER), "bfloat16")}, ("grad has dtype bf16",)),
+    ("moe_gate_grad", {"places": Made((TOKENS, TOP_K), "int64")}, ("places is i64",)),
+    ("moe_gate_grad", {"weights": Made((TOKENS, 3), "float32")}, ("weights is f32 of shape (24, 3)",)),
+    ("moe_gate_grad", {"gate": "both"}, ("gate = 'both'",)),
     ("moe_mm", {"offs": Made((EXPERTS + 1,), "int32")}, ("offs has shape (4,)", "3 contiguous")),
     ("moe_mm", {"offs": Made((EXPERTS,), "int64")}, ("offs is i64", "int32")),
     ("moe_mm", {"rows": Made((4,), "int64")}, ("rows is i64",)),
@@ -161,7 +196,7 @@ BAD = [
 def test_a_bad_call_says_what_is_wrong_and_launches_nothing(name, bad, parts):
     install()
     bad = {key: Tensor(at(9), *value) if isinstance(value, Made) else value for key, value in bad.items()}
-    plain = {"moe": layer, "moe_mm": product}[name]
+    plain = {"moe": layer, "moe_mm": product, "moe_gate": gate, "moe_gate_grad": gate_grad}[name]
     with pytest.raises(Error) as caught:
         getattr(libgemm, name)(**plain(**bad))
     assert [part for part in parts if part not in str(caught.value)] == []

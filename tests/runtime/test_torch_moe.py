@@ -8,8 +8,10 @@ from types import ModuleType, SimpleNamespace
 import libgemm.torch
 import pytest
 import torch
-from libgemm.frameworks.torch import experts, operators
+from libgemm.frameworks.torch import experts, functions, layer_kernels, layer_operators, operators
 from torch_reference import reference
+
+from tests.gpu.standin import StandIn
 
 TOKENS, TOP_K, EXPERTS, K, INNER, N = 7, 2, 3, 4, 5, 6
 
@@ -18,6 +20,24 @@ TOKENS, TOP_K, EXPERTS, K, INNER, N = 7, 2, 3, 4, 5, 6
 def on_cpu():
     for name, function in reference.items():
         getattr(operators, name).register_kernel("cpu")(function)
+    for name in ("moe", "forward", "backward"):
+        operator = getattr(layer_operators, name if name == "moe" else f"moe_{name}")
+        operator.register_kernel("cpu")(getattr(layer_kernels, name))
+
+
+@pytest.fixture
+def halves(monkeypatch):
+    """Chains of calls that the stand-in computes, and layers of bfloat16 that take them."""
+    monkeypatch.setattr(layer_kernels, "libgemm", StandIn())
+
+    def given(**changes) -> dict:
+        made = layer(dtype=torch.float32, **changes)
+        return {
+            name: x if name == "expert_ids" else x.detach().to(torch.bfloat16).requires_grad_()
+            for name, x in made.items()
+        }
+
+    return given
 
 
 def layer(gate="halves", dtype=torch.float64, skipped=True) -> dict:
@@ -72,6 +92,70 @@ def test_the_routing_operator_keeps_its_promises():
     torch.library.opcheck(operators.moe_route, (layer()["expert_ids"], EXPERTS))
 
 
+NAMES = ("x", "w_in", "w_out", "expert_ids", "weights", "bias_in", "bias_out")
+WORDS = ("silu", "halves", 1.702, 0.0)
+
+
+def test_the_layers_operators_keep_their_promises(halves):
+    given = [halves(skipped=False)[name] for name in NAMES]  # rows that are nobody's hold any number
+    kept = layer_kernels.forward(*given, *WORDS)[1:]
+    with torch.no_grad():
+        torch.library.opcheck(layer_operators.moe, (*given, *WORDS))
+    torch.library.opcheck(layer_operators.moe_forward, (*given, *WORDS))
+    x, w_in, w_out, ids, weights, _, bias_out = (y.detach() for y in given)
+    grad = torch.randn(TOKENS, N).to(torch.bfloat16)
+    for wants in ([True] * 6, [False] * 6, [True, False, True, False, True, False]):
+        some = (grad, x, w_in, w_out, ids, weights, bias_out, *(y.detach() for y in kept), *WORDS, wants)
+        torch.library.opcheck(layer_operators.moe_backward, some)
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["dispatched", "plain"])
+def test_gradients_of_the_chain_are_those_of_products(halves, monkeypatch, recorded):
+    """By the operator, and by the function that takes its place in plain eager calls."""
+    monkeypatch.setattr(functions, "is_plain", lambda *_: recorded)
+    given = halves()
+    made = libgemm.torch.moe(**given)
+    leaves = [given[name] for name in NAMES if name != "expert_ids"]
+    wide = {name: x if name == "expert_ids" else x.detach().float().requires_grad_() for name, x in given.items()}
+    wanted = libgemm.torch.moe(**wide)
+    grad = torch.randn_like(wanted).to(torch.bfloat16)
+    found = torch.autograd.grad(made, leaves, grad)
+    exact = torch.autograd.grad(wanted, [wide[name] for name in NAMES if name != "expert_ids"], grad.float())
+    for name, got, want in zip([n for n in NAMES if n != "expert_ids"], (*found, made), (*exact, wanted), strict=False):
+        assert got.dtype == torch.bfloat16 and (got.float() - want).norm() < 2e-2 * want.norm(), name
+    assert found[1].stride() == given["w_in"].stride()  # in its operand's layout
+
+
+def test_gradients_that_nobody_wants_cost_nothing(halves, monkeypatch):
+    monkeypatch.setattr(functions, "is_plain", lambda *_: True)
+    given = {name: x if name == "weights" or x.dtype == torch.int64 else x.detach() for name, x in halves().items()}
+    called = []
+    monkeypatch.setattr(layer_kernels, "weight_gradient", lambda *_: called.append("weights"))
+    monkeypatch.setattr(layer_kernels, "gathered", lambda *_: called.append("gathered"))
+    torch.autograd.grad(libgemm.torch.moe(**given).sum(), given["weights"])
+    assert called == []
+
+
+def test_a_layer_of_shapes_that_do_not_fit_is_refused(halves):
+    given = halves()
+    with pytest.raises(libgemm.Error, match=r"w_in \[3, 4, 10\], w_out \[3, 6, 6\]"):
+        libgemm.torch.moe(**{**given, "w_out": torch.zeros(EXPERTS, INNER + 1, N, dtype=torch.bfloat16)})
+
+
+def test_a_layer_of_halves_compiles_whole(halves):
+    given = halves(skipped=False)
+    compiled = torch.compile(libgemm.torch.moe, backend="aot_eager", fullgraph=True)
+    leaves = [given[name] for name in NAMES if name != "expert_ids"]
+    made, wanted = compiled(**given), libgemm.torch.moe(**given)
+    assert torch.equal(made, wanted)
+    for got, want in zip(
+        torch.autograd.grad(made.sum(), leaves), torch.autograd.grad(wanted.sum(), leaves), strict=True
+    ):
+        assert torch.equal(got, want)
+    with torch.no_grad():
+        assert torch.equal(compiled(**given), libgemm.torch.moe(**given))
+
+
 def test_a_layer_compiles_whole():
     given = layer(skipped=False)
     compiled = torch.compile(libgemm.torch.moe, backend="aot_eager", fullgraph=True)
@@ -116,7 +200,7 @@ def transformers(monkeypatch):
     for name in ("transformers", "transformers.integrations"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, found.__name__, found)
-    libgemm.torch.install_in_transformers()
+    libgemm.torch.register_transformers()
     return found.ALL_EXPERTS_FUNCTIONS
 
 

@@ -29,7 +29,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from kernels.device.portable import tiles
+from kernels.device.portable import overlap, tiles
 from kernels.table.arguments import ARGUMENTS
 from kernels.table.variants import variants
 from tests.gpu import reference
@@ -112,8 +112,9 @@ def descriptor(row, name: str, p: Problem) -> TensorDescriptor:
 def without_waits(name: str):
     """A module of kernels whose waits for other kernels are left out: the interpreter has no other."""
     module = importlib.import_module(f"kernels.device.{name}")
-    if hasattr(module, "gdc_wait"):
-        module.gdc_wait = module.gdc_launch_dependents = lambda: None
+    for waiting in (module, overlap):
+        if hasattr(waiting, "gdc_wait"):
+            waiting.gdc_wait = waiting.gdc_launch_dependents = lambda: None
     return module
 
 

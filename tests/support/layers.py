@@ -19,6 +19,16 @@ LAYERS = {
         "tokens": TOKENS, "n": N, "top_k": TOP_K, "a_count": TOKENS * TOP_K, "a": at(0, gpu), "d": at(3, gpu),
         "weights": at(4, gpu), "weights_type": 3, "places": at(5, gpu), "lda": N, "ldd": N, "a_type": BF16,
     },
+    "moe_gate": lambda gpu: {
+        "m": TOKENS, "n": INNER, "z": at(0, gpu), "h": at(3, gpu), "ldz": 2 * INNER, "ldh": INNER, "a_type": BF16,
+        "activation": 3, "gate": 1,
+    },
+    "moe_gate_grad": lambda gpu: {
+        "tokens": TOKENS, "top_k": TOP_K, "m": TOKENS * TOP_K, "n": INNER, "z": at(0, gpu), "dh": at(1, gpu),
+        "dz": at(3, gpu), "h": at(4, gpu), "sums": at(7, gpu), "places": at(5, gpu), "weights": at(8, gpu),
+        "ldz": 2 * INNER, "lddh": INNER, "lddz": 2 * INNER, "ldh": INNER, "a_type": BF16, "weights_type": 2,
+        "activation": 3, "gate": 1,
+    },
     "moe": lambda gpu: {
         "tokens": TOKENS, "k": K, "inner": INNER, "n": N, "groups": EXPERTS, "top_k": TOP_K, "x": at(0, gpu),
         "b1": at(1, gpu), "b2": at(2, gpu), "d": at(3, gpu), "ids": at(5, gpu), "weights": at(4, gpu), "ldx": K,

@@ -61,11 +61,6 @@ libgemm_status check_array(const char *name, const void *array, uint64_t bytes, 
   return check_pointer(name, (CUdeviceptr)array, device);
 }
 
-libgemm_status check_layer_type(int32_t a_type) {
-  if (a_type == LIBGEMM_F16 || a_type == LIBGEMM_BF16) return LIBGEMM_OK;
-  return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1) and LIBGEMM_BF16 (2)", a_type);
-}
-
 libgemm_status check_workspace(const void *workspace, uint64_t bytes, uint64_t needed, const char *function) {
   if (bytes >= needed && workspace && (uint64_t)workspace % 16 == 0) return LIBGEMM_OK;
   return fail(LIBGEMM_INVALID_ARGUMENT, "workspace = %p of %llu bytes: %llu are needed (%s), from a multiple of 16 on",

@@ -25,9 +25,6 @@ libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64_t b
 /* That, of elements of so many bytes, and that `device`, which is entered, can use the memory. */
 libgemm_status check_array(const char *name, const void *array, uint64_t bytes, const struct device *device);
 
-/* INVALID_ARGUMENT unless layers of experts are served in this type. */
-libgemm_status check_layer_type(int32_t a_type);
-
 /* INVALID_ARGUMENT unless a workspace that a call cannot go without has the bytes that `function` told. */
 libgemm_status check_workspace(const void *workspace, uint64_t bytes, uint64_t needed, const char *function);
 

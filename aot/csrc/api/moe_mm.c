@@ -1,5 +1,4 @@
 /* moe_mm.c: the grouped call of a layer of experts: rows of A by index, a gate, rows of D weighted and by index. */
-#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -24,22 +23,6 @@ static libgemm_status check_count(const char *name, int64_t count, const char *i
   return LIBGEMM_OK;
 }
 
-static libgemm_status check_gate(const libgemm_moe_mm_args *a) {
-  if (a->gate < LIBGEMM_GATE_NONE || a->gate > LIBGEMM_GATE_PAIRS)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "gate = %d: allowed is 0 to 2 (libgemm_gate)", a->gate);
-  if (a->gate && a->n % 2)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "n = %lld with gate = %d: an even number is needed, half of it the gate's",
-                (long long)a->n, a->gate);
-  if (!(a->gate_limit >= 0.0f))
-    return fail(LIBGEMM_INVALID_ARGUMENT, "gate_limit = %g: 0, for none, or more is needed", (double)a->gate_limit);
-  if (a->gate_limit > 0.0f && (!a->gate || a->activation != LIBGEMM_SILU))
-    return fail(LIBGEMM_INVALID_ARGUMENT,
-                "gate_limit = %g with gate = %d, activation = %d: a gate of LIBGEMM_SILU (3) "
-                "is needed",
-                (double)a->gate_limit, a->gate, a->activation);
-  return LIBGEMM_OK;
-}
-
 /* Read and check a call. Where it is not empty, *o is what it multiplies: with a gate B's columns are twice o->n. */
 static libgemm_status check_args(const libgemm_moe_mm_args *args, libgemm_moe_mm_args *a, struct operands *o,
                                  struct problem *p) {
@@ -52,7 +35,7 @@ static libgemm_status check_args(const libgemm_moe_mm_args *args, libgemm_moe_mm
   TRY(check_layer_type(a->a_type));
   TRY(check_problem(p));
   TRY(check_range("groups", a->groups, 0, LIBGEMM_MAX_GROUPS));
-  TRY(check_gate(a));
+  TRY(check_gate(a->gate, a->n, a->activation, a->gate_limit));
   TRY(check_count("a_count", a->a_count, "rows", a->rows != NULL, a->m));
   TRY(check_count("d_count", a->d_count, "to_rows", a->to_rows != NULL, a->m));
   if (is_empty(a)) return LIBGEMM_OK;
@@ -103,7 +86,6 @@ static libgemm_status check_pointers(const libgemm_moe_mm_args *a, const struct 
 }
 
 static void fill_call(const libgemm_moe_mm_args *a, const struct operands *o, struct call *call) {
-  bool clamped = a->gate_limit > 0.0f;
   place_operands(o, call);
   call->bias_ptr = (CUdeviceptr)a->bias;
   call->batch_stride_bias = a->batch_stride_bias;
@@ -113,10 +95,7 @@ static void fill_call(const libgemm_moe_mm_args *a, const struct operands *o, st
   call->stored = (int32_t)a->a_count, call->d_stored = (int32_t)a->d_count;
   call->alpha = a->alpha;
   call->activation = a->activation;
-  call->gate = a->gate;
-  call->gate_alpha = clamped ? a->gate_alpha : 1.0f;
-  call->gate_limit = clamped ? a->gate_limit : INFINITY;
-  call->gate_shift = clamped ? 1.0f : 0.0f;
+  place_gate(a->gate, a->gate_alpha, a->gate_limit, call);
 }
 
 static libgemm_status make_plan(const struct problem *problem, const struct device *device, struct plan *plan) {

@@ -5,7 +5,7 @@
 
 #include "internal.h"
 
-enum { MOST_EXPERTS = 4096, MOST_CHOICES = 1024, MOST_PROGRAMS = 64 };
+enum { MOST_EXPERTS = 4096, MOST_PROGRAMS = 64 };
 
 void libgemm_moe_route_args_init(libgemm_moe_route_args *args, uint64_t size) {
   memset(args, 0, size);
@@ -15,24 +15,6 @@ void libgemm_moe_route_args_init(libgemm_moe_route_args *args, uint64_t size) {
 void libgemm_moe_sum_args_init(libgemm_moe_sum_args *args, uint64_t size) {
   memset(args, 0, size);
   args->size = size;
-}
-
-/* Tokens, choices, and that all choices together can be counted. */
-static libgemm_status check_choices(int64_t tokens, int64_t top_k) {
-  TRY(check_range("top_k", top_k, 1, MOST_CHOICES));
-  TRY(check_range("tokens", tokens, 0, LIBGEMM_MAX_SIZE));
-  if (tokens <= LIBGEMM_MAX_SIZE / top_k) return LIBGEMM_OK;
-  return fail(LIBGEMM_INVALID_ARGUMENT, "tokens = %lld, top_k = %lld: their product is at most %d", (long long)tokens,
-              (long long)top_k, LIBGEMM_MAX_SIZE);
-}
-
-/* The first row of the problem's bucket that takes it, loaded. */
-static libgemm_status first_row(const struct problem *p, const struct device *device, const struct row **row) {
-  int first, end;
-  bucket_of(p, device->gpu.target, &first, &end);
-  for (int i = first; i < end; i++)
-    if (!refused(&rows[i], p)) return *row = &rows[i], load_row(*row, device);
-  return fail(LIBGEMM_UNSUPPORTED, "no variant computes %s on sm_%d", op_names[p->op], device->gpu.target->target);
 }
 
 /* ---- Routing ---- */
@@ -62,21 +44,11 @@ static uint64_t route_bytes(const libgemm_moe_route_args *a) {
   return (uint64_t)(2 * route_programs(a) * a->groups) * sizeof(int32_t);
 }
 
-static libgemm_status route_row(int64_t entries, const struct device *device, const struct row **row) {
-  struct problem p = {.op = OP_MOE_ROUTE, .a_type = LIBGEMM_BF16, .d_type = LIBGEMM_BF16};
-  int first, end;
-  state_gpu(&p, &device->gpu);
-  bucket_of(&p, device->gpu.target, &first, &end);
-  for (int i = first; i < end; i++)
-    if (rows[i].block_m == (entries <= FEW_ENTRIES ? SMALL_CHUNK : LARGE_CHUNK))
-      return *row = &rows[i], load_row(*row, device);
-  return fail(LIBGEMM_UNSUPPORTED, "no variant computes moe_route on sm_%d", device->gpu.target->target);
-}
-
 static libgemm_status run_route(const libgemm_moe_route_args *a, const struct device *device) {
   const struct row *row = NULL;
   struct call call;
   int64_t programs = route_programs(a);
+  struct problem p = {.op = OP_MOE_ROUTE, .a_type = LIBGEMM_BF16, .d_type = LIBGEMM_BF16};
   if (a->tokens) {
     TRY(check_array("ids", a->ids, a->ids_wide ? sizeof(int64_t) : sizeof(int32_t), device));
     TRY(check_array("rows", a->rows, sizeof(int32_t), device));
@@ -85,7 +57,8 @@ static libgemm_status run_route(const libgemm_moe_route_args *a, const struct de
   TRY(check_array("offs", a->offs, sizeof(int32_t), device));
   TRY(check_workspace(a->workspace, a->workspace_bytes, route_bytes(a), "libgemm_moe_route_workspace"));
   TRY(check_pointer("workspace", (CUdeviceptr)a->workspace, device));
-  TRY(route_row(a->tokens * a->top_k, device, &row));
+  state_gpu(&p, &device->gpu);
+  TRY(row_of_height(&p, a->tokens * a->top_k <= FEW_ENTRIES ? SMALL_CHUNK : LARGE_CHUNK, device, &row));
   clear(&call, offsetof(struct call, a_desc));
   call.ids_ptr = (CUdeviceptr)a->ids, call.rows_ptr = (CUdeviceptr)a->rows;
   call.places_ptr = (CUdeviceptr)a->places, call.offs_ptr = (CUdeviceptr)a->offs;
@@ -128,9 +101,7 @@ static libgemm_status check_sum(const libgemm_moe_sum_args *args, libgemm_moe_su
   if (!is_dtype(a->a_type))
     return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",
                 a->a_type);
-  if (a->weights ? !is_dtype(a->weights_type) : a->weights_type != 0)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "weights_type = %d with weights = %p: a libgemm_dtype is needed, 0 without",
-                a->weights_type, a->weights);
+  TRY(check_weights(a->weights, a->weights_type));
   if (a->tokens == 0 || a->n == 0) return LIBGEMM_OK;
   if (a->a_count) TRY(check_ld("lda", a->lda, a->n, "n"));
   return check_ld("ldd", a->ldd, a->n, "n");
@@ -151,7 +122,7 @@ static libgemm_status run_sum(const libgemm_moe_sum_args *a, const struct device
   TRY(check_array("places", a->places, sizeof(int32_t), device));
   if (a->weights) TRY(check_array("weights", a->weights, (uint64_t)dtype_bytes(a->weights_type), device));
   if (a->a == a->d) return fail(LIBGEMM_INVALID_ARGUMENT, "a == d = %p: D is written while A is read", a->d);
-  TRY(first_row(&p, device, &row));
+  TRY(row_of_height(&p, 8, device, &row));
   clear(&call, offsetof(struct call, a_desc));
   call.a_ptr = (CUdeviceptr)a->a, call.d_ptr = (CUdeviceptr)a->d, call.weights_ptr = (CUdeviceptr)a->weights;
   call.places_ptr = (CUdeviceptr)a->places;

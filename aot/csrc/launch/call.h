@@ -46,6 +46,8 @@ struct call {
   CUdeviceptr ids_ptr, places_ptr, counts_ptr; /* of routing, and of the sum */
   int32_t ids_wide, entries, top_k, phase, weights_type;
   float gate_alpha, gate_limit, gate_shift;
+  CUdeviceptr h_ptr, sums_ptr; /* of a gate's gradient */
+  int64_t ldh;
   CUdeviceptr scratch; /* Triton's trailing scratch pointers: in the workspace, null for rows without scratch_bytes */
   /* last: written by encode_tensors alone, those that a row takes; in the order of enum tensor_name */
   struct tensor a_desc, b_desc, c_desc, c_desc_2, c_desc_4, c_desc_8, d_desc, d_desc_2, d_desc_4, d_desc_8;

@@ -3,8 +3,8 @@
 
 #include "internal.h"
 
-const char *const op_names[OP_COUNT] = {"gemm",   "grouped_gemm", "grouped_mm", "align",
-                                        "moe_mm", "moe_route",    "moe_sum"};
+const char *const op_names[OP_COUNT] = {"gemm",      "grouped_gemm", "grouped_mm", "align",        "moe_mm",
+                                        "moe_route", "moe_sum",      "moe_gate",   "moe_gate_grad"};
 
 HOT static libgemm_status check_types(const struct problem *p) {
   if (!is_dtype(p->a_type))

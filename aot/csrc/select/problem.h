@@ -5,7 +5,18 @@
 
 #include "launch/call.h"
 
-enum op { OP_GEMM, OP_GROUPED_GEMM, OP_GROUPED_MM, OP_ALIGN, OP_MOE_MM, OP_MOE_ROUTE, OP_MOE_SUM, OP_COUNT };
+enum op {
+  OP_GEMM,
+  OP_GROUPED_GEMM,
+  OP_GROUPED_MM,
+  OP_ALIGN,
+  OP_MOE_MM,
+  OP_MOE_ROUTE,
+  OP_MOE_SUM,
+  OP_MOE_GATE,
+  OP_MOE_GATE_GRAD,
+  OP_COUNT
+};
 extern const char *const op_names[OP_COUNT];
 
 /* What a row needs of a problem beyond its types and layout: kernels/table/spec.py says each in words. */

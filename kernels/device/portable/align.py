@@ -5,7 +5,8 @@ What goes before a product whose operands lie otherwise.
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from kernels.device.portable.overlap import wait_for_last_kernel
 
 
 @triton.jit
@@ -38,8 +39,7 @@ def align(
 ):  # fmt: skip
     """Stored A [a_rows, a_cols] to a_copy, then B; an operand that needs no copy has 0 rows. The copies' leading
     dimensions are multiples of 128 bytes."""
-    gdc_launch_dependents()  # the product waits for this kernel by itself
-    gdc_wait()  # what the kernel before this one writes may be our A or B, what it reads our copies
+    wait_for_last_kernel()
     program = tl.program_id(0)
     blocks_a = tl.cdiv(a_rows, BLOCK_M) * tl.cdiv(a_cols, BLOCK_N)
     if program < blocks_a:

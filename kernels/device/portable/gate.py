@@ -7,7 +7,7 @@ gate at most limit, up within limit, then gate * sigmoid(alpha * gate) * (up + 1
 import triton
 import triton.language as tl
 
-from kernels.device.portable.tiles import activate
+from kernels.device.portable.tiles import activate, activate_slope
 
 SILU = tl.constexpr(3)  # libgemm_activation
 
@@ -30,3 +30,22 @@ def gated(gate, up, activation, alpha, limit, shift):
     else:
         gate = activate(gate, activation) * up
     return gate
+
+
+@triton.jit
+def gated_slopes(gate, up, activation, alpha, limit, shift):
+    """What `gated` gives, and its slopes in the gate and in up. Beyond the limit they are 0, at it those of within."""
+    if activation == SILU:
+        inside = tl.minimum(gate, limit, propagate_nan=tl.PropagateNan.ALL)
+        bound = tl.minimum(up, limit, propagate_nan=tl.PropagateNan.ALL)
+        bound = tl.maximum(bound, -limit, propagate_nan=tl.PropagateNan.ALL) + shift
+        share = 1.0 / (1.0 + tl.exp(-alpha * inside))
+        half = inside * share
+        made = half * bound
+        of_gate = tl.where(gate > limit, 0.0, (share + alpha * half * (1.0 - share)) * bound)
+        of_up = tl.where((up > limit) | (up < -limit), 0.0, half)
+    else:
+        of_up = activate(gate, activation)
+        made = of_up * up
+        of_gate = activate_slope(gate, activation) * up
+    return made, of_gate, of_up

@@ -2,9 +2,9 @@
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.device.portable.grouped_mm import larger
+from kernels.device.portable.overlap import wait_for_last_kernel
 
 EXPERTS = tl.constexpr(256)  # whose positions are found at once
 PROGRAMS = tl.constexpr(16)  # whose counts are read at once
@@ -106,8 +106,7 @@ def moe_route(
     behind a barrier: nothing depends on who comes first.
     """
     if OVERLAP:
-        gdc_launch_dependents()  # the kernel behind this one waits by itself
-        gdc_wait()  # what the kernel before this one writes may be our ids or counts, what it reads our rows
+        wait_for_last_kernel()
     own = tl.program_id(0).to(tl.int64)
     programs = tl.num_programs(0)
     chunks = (tl.cast(entries, tl.int64) + BLOCK_M - 1) // BLOCK_M
@@ -177,8 +176,7 @@ def moe_sum(
     bfloat16, 3 float32.
     """
     if OVERLAP:
-        gdc_launch_dependents()  # the kernel behind this one waits by itself
-        gdc_wait()  # what the kernel before this one writes may be our A, weights or places, what it reads our D
+        wait_for_last_kernel()
     lda = lda // ALIGN * ALIGN
     ldd = ldd // ALIGN * ALIGN
     N = N // ALIGN * ALIGN

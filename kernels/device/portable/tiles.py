@@ -85,6 +85,22 @@ def activate(x, activation):
 
 
 @triton.jit
+def activate_slope(x, activation):
+    """The derivative of `activate`; of relu it is 0 at 0.
+
+    gelu: CDF(x) + x * density(x), of the normal distribution; silu: s + x * s * (1 - s) with s = 1 / (1 + exp(-x)).
+    """
+    slope = tl.where(activation == 1, tl.where(x <= 0.0, 0.0, 1.0), 1.0)
+    if activation == 2:
+        below = 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
+        slope = below + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)
+    if activation == 3:
+        share = 1.0 / (1.0 + tl.exp(-x))
+        slope = share + x * share * (1.0 - share)
+    return slope
+
+
+@triton.jit
 def store_tile(
     acc, c_ptr, d_ptr, bias_ptr, ldc, ldd, row, row_end, col, N, alpha, beta, activation,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ACTIVATE: tl.constexpr,

@@ -88,7 +88,9 @@ def grouped_mm_swap(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, True, OWNERS, RUN=RUN, RANK=3
     )
     queue = make_queue(OWNERS)
-    turns = barriers(2)
+    turns = queue.full  # a barrier that nobody waits at would lie where others write
+    if PINGPONG:
+        turns = barriers(2)
     gl.warp_specialize(
         [
             (consume, (stages, queue, out, turns, 0, BLOCK_N // OWNERS, BLOCK_M, out.out.MOST, not PINGPONG)),

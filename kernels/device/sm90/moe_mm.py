@@ -10,9 +10,9 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma
 
 from kernels.device.portable.gate import swish_gated
-from kernels.device.sm90.epilogue import Epilogue
+from kernels.device.sm90.epilogue import Epilogue, Output
 from kernels.device.sm90.gather import GatheredStages, make_gathered_stages
-from kernels.device.sm90.grouped_mm_pingpong import GroupOutput, make_group_output
+from kernels.device.sm90.grouped_mm_pingpong import GroupOutput
 from kernels.device.sm90.grouped_mm_swap import consume
 from kernels.device.sm90.groups import Groups, load_ragged
 from kernels.device.sm90.loader import barriers
@@ -142,21 +142,27 @@ def moe_mm(
     HALVES: gl.constexpr = 2 if GATED and not PAIRED else 1
     PER: gl.constexpr = 2 if PAIRED else 1  # columns of B side by side for each of D
     COLS: gl.constexpr = BLOCK_N // (2 if GATED else 1)
+    OWNERS: gl.constexpr = 1 if PINGPONG else 2
     none = gl.to_tensor(0)
     epilogue = Epilogue(bias_ptr, N, alpha, gl.to_tensor(0.0), activation, ACTIVATE, True)
-    plain = make_group_output(d_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, none)
+    # What nobody waits at has no barriers of its own: the compiler would give their memory to others while they are
+    # valid.
+    queue = make_queue(OWNERS)
+    turns = queue.full
+    if PINGPONG:
+        turns = barriers(2)
+    MOST: gl.constexpr = d_desc.block_type.shape[0]
+    bufs = gl.allocate_shared_memory(d_desc.dtype, [2] + d_desc.block_type.shape, d_desc.layout)  # noqa: RUF005
+    output = Output((d_desc,), (d_desc,), bufs, queue.full, epilogue, MOST, 1)
+    plain = GroupOutput(output, d_ptr, ldd, batch_stride_bias, none)
     out = plain
     if GATED:
         out = GatedOutput(plain, gate, gate_alpha, gate_limit, gate_shift, PAIRED)
     groups_at = Groups(
         offs_ptr, none, groups, M, N, K, none, b_step, none, BLOCK_M, COLS, BLOCK_K, GROUP_M, True,
     )  # fmt: skip
-    OWNERS: gl.constexpr = 1 if PINGPONG else 2
     stages = make_gathered_stages(b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_B, HALVES, OWNERS)
     loader = GatheredStages(stages, a_ptr, rows_ptr, lda, stored, K, PER)
-    queue = make_queue(OWNERS)
-    turns = barriers(2)
-    MOST: gl.constexpr = d_desc.block_type.shape[0]
     gl.warp_specialize(
         [
             (consume, (stages, queue, out, turns, 0, BLOCK_N // OWNERS, BLOCK_M, MOST, not PINGPONG, PER)),

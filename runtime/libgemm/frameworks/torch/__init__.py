@@ -5,7 +5,7 @@ import torch
 if not hasattr(torch.library, "custom_op"):
     raise ImportError(f"libgemm.torch needs torch 2.4 or newer; this is {torch.__version__}. libgemm itself needs none")
 
-from libgemm.frameworks.torch.experts import Experts, install_in_transformers, moe
+from libgemm.frameworks.torch.experts import Experts, moe, register_transformers
 from libgemm.frameworks.torch.functions import addmm, bmm, gemm, grouped_mm, linear, mm
 from libgemm.frameworks.torch.modules import GroupedLinear, Linear
 from libgemm.frameworks.torch.routing import use
@@ -18,9 +18,9 @@ __all__ = [
     "bmm",
     "gemm",
     "grouped_mm",
-    "install_in_transformers",
     "linear",
     "mm",
     "moe",
+    "register_transformers",
     "use",
 ]

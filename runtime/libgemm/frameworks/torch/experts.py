@@ -1,7 +1,6 @@
-"""Layers of experts in torch: libgemm's chain of calls where nobody records anything, else products with gradients.
+"""Layers of experts in torch: libgemm's chain of calls, with gradients by a chain of their own.
 
-`moe` is the function, `Experts` the module; `install_in_transformers` makes it one of that library's ways to run
-experts.
+`moe` is the function, `Experts` the module; `register_transformers` makes it one of that library's ways to run experts.
 """
 
 import importlib
@@ -11,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import libgemm
-from libgemm.frameworks.torch import functions, operators
+from libgemm.frameworks.torch import functions, layer_kernels, layer_operators, operators
 
+HALVES = (torch.float16, torch.bfloat16)
 FUNCTIONS = {
     "none": lambda x: x, "relu": torch.relu, "silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu,
 }  # fmt: skip
@@ -34,10 +33,9 @@ def from_products(
     x: Tensor, w_in: Tensor, w_out: Tensor, expert_ids: Tensor, weights: Tensor | None, activation: str,
     gate: str | None, gate_alpha: float, gate_limit: float, bias_in: Tensor | None, bias_out: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    """The layer from operators that have gradients."""
+    """The layer from operators that have gradients, with torch's own between them: for types that the chain has not."""
     rows, places, offs = operators.moe_route(expert_ids, w_in.shape[0])
     there = places >= 0
-    x, w_in, w_out, bias_in, bias_out = functions.autocast(x, w_in, w_out, bias_in, bias_out)
 
     def product(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:  # what is past the last end stays out of it
         made: Tensor = operators.grouped_mm(a, b, offs, bias, functions.precision_of(a), None, True)
@@ -57,22 +55,24 @@ def moe(
 ) -> Tensor:  # fmt: skip
     """libgemm.moe, with gradients to x, both weights, both biases and `weights`.
 
-    Without them, in float16 or bfloat16, it is the library's chain of four calls. Where something records or compiles,
-    or in float32, it is made of libgemm's products and torch's own operators between them.
+    Without them, in float16 or bfloat16, it is the library's chain of four calls; with them the first product and its
+    gate are apart, and what the gate took, [tokens * top_k, I] or [.., 2 I], is kept for the backward pass. In float32
+    it is made of libgemm's products and torch's own operators. Under torch.autocast("cuda") x, both weights and both
+    biases are cast to its dtype.
     """
     ids = expert_ids if expert_ids.is_contiguous() else expert_ids.contiguous()
-    if x.dtype in (torch.float16, torch.bfloat16) and functions.is_eager(
-        x, w_in, w_out, ids, weights, bias_in, bias_out
-    ):
-        share = weights if weights is None or weights.is_contiguous() else weights.contiguous()
-        made: Tensor = libgemm.moe(
-            x, w_in, w_out, ids, share, activation=activation, gate=gate, gate_alpha=gate_alpha,  # type: ignore[arg-type]
-            gate_limit=gate_limit, bias_in=bias_in, bias_out=bias_out,
-        )  # fmt: skip
+    share = weights if weights is None or weights.is_contiguous() else weights.contiguous()
+    words = (activation, gate, float(gate_alpha), float(gate_limit))
+    x, w_in, w_out, bias_in, bias_out = functions.autocast(x, w_in, w_out, bias_in, bias_out)
+    if x.dtype not in HALVES:
+        return from_products(x, w_in, w_out, ids, share, *words, bias_in, bias_out)
+    given = (x, w_in, w_out, ids, share, bias_in, bias_out)
+    run = layer_kernels if functions.is_plain(*given) else layer_operators
+    if functions.is_recorded(*given):
+        record = layer_operators.Recorded.apply if run is layer_kernels else layer_operators.moe_forward
+        made: Tensor = record(*given, *words)[0]
         return made
-    return from_products(
-        x, w_in, w_out, ids, weights, activation, gate, gate_alpha, gate_limit, bias_in, bias_out
-    )  # fmt: skip
+    return run.moe(*given, *words)
 
 
 class Experts(torch.nn.Module):
@@ -156,7 +156,7 @@ def experts_forward(module: Any, hidden_states: Tensor, top_k_index: Tensor, top
     )  # fmt: skip
 
 
-def install_in_transformers() -> None:
+def register_transformers() -> None:
     """Let transformers' models run their experts by libgemm: model.set_experts_implementation("libgemm"), or
     from_pretrained(..., experts_implementation="libgemm"). Experts whose gate libgemm has not run as "grouped_mm"."""
     found = importlib.import_module("transformers.integrations.moe")

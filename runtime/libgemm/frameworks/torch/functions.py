@@ -29,15 +29,24 @@ def is_covered(*tensors: Any) -> bool:
     )
 
 
-def is_eager(*tensors: Any) -> bool:
-    """Whether a call may go past torch's dispatcher: nothing watches it."""
+def is_plain(*tensors: Any) -> bool:
+    """Whether a call may go past torch's dispatcher: nothing but gradients watches it."""
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cuda") or torch._C._len_torch_dispatch_stack():
         return False
-    recorded = torch.is_grad_enabled()
     for x in tensors:
-        if x is not None and (type(x) not in PLAIN or not x.is_cuda or (recorded and x.requires_grad)):
+        if x is not None and (type(x) not in PLAIN or not x.is_cuda):
             return False
     return torch._C._functorch.peek_interpreter_stack() is None
+
+
+def is_recorded(*tensors: Any) -> bool:
+    """Whether gradients are to be had."""
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
+def is_eager(*tensors: Any) -> bool:
+    """Whether a call may go past torch's dispatcher: nothing watches it."""
+    return is_plain(*tensors) and not is_recorded(*tensors)
 
 
 def autocast(*tensors: Any) -> tuple[Any, ...]:

@@ -26,6 +26,7 @@ from tests.gpu import (  # noqa: E402
     edge_moe,
     edge_moe_training,
     edge_torch,
+    edge_torch_contract,
 )
 from tests.gpu.cases import random_case  # noqa: E402
 from tests.gpu.standin import FAULTS, StandIn  # noqa: E402
@@ -72,6 +73,11 @@ EDGE = (
     edge_torch.dense_operators,
     edge_torch.grouped_operators,
     edge_torch.watched_operators,
+    edge_torch_contract.grouped_contract,
+    edge_torch_contract.any_strides,
+    edge_torch_contract.operators_promises,
+    edge_torch_contract.gradients_of_differences,
+    edge_torch_contract.compiled_and_exported,
 )
 
 

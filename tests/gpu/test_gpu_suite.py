@@ -24,6 +24,7 @@ from tests.gpu import (  # noqa: E402
     edge_moe,
     edge_moe_training,
     edge_torch,
+    edge_torch_contract,
     guarded,
     reference,
     standin,
@@ -81,6 +82,7 @@ HONEST = (
     edge_moe.whole_layers,
     edge_moe_training.gates,
     edge_moe_training.trained_layers,
+    *edge_torch_contract.ANYWHERE,
 )
 
 
@@ -262,11 +264,30 @@ def test_runner_does_a_part_and_names_what_it_runs(tmp_path):
         assert subprocess.run([*command, *words], capture_output=True).returncode == 2
 
 
-@pytest.mark.parametrize("check", [edge_torch.dense_operators, edge_torch.grouped_operators])
+CHECKED = (edge_torch.dense_operators, edge_torch.grouped_operators, edge_torch_contract.grouped_contract)
+
+
+@pytest.mark.parametrize("check", CHECKED)
 def test_an_operator_that_is_off_is_noticed(check, monkeypatch):
     right = dict(torch_reference.reference)
     for name in right:
         monkeypatch.setitem(torch_reference.reference, name, lambda *a, right=right[name]: right(*a) * 1.05)
     assert all(check(context()))
+    monkeypatch.undo()
+    assert not any(check(context()))
+
+
+BROKEN = {
+    edge_torch_contract.operators_promises: lambda x: x.double(),  # not the type that the meta kernel tells
+    edge_torch_contract.gradients_of_differences: lambda x: x * x.abs(),  # not the product whose gradients they are
+}
+
+
+@pytest.mark.parametrize("check", BROKEN)
+def test_an_operator_that_breaks_a_promise_is_noticed(check, monkeypatch):
+    for name in ("gemm", "grouped_mm"):
+        right = torch_reference.reference[name]
+        monkeypatch.setitem(torch_reference.reference, name, lambda *a, right=right: BROKEN[check](right(*a)))
+    assert any(check(context()))
     monkeypatch.undo()
     assert not any(check(context()))

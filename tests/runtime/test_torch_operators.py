@@ -319,3 +319,25 @@ def test_a_torch_without_custom_operators_is_named():
 def test_the_package_alone_imports_no_torch():
     done = run(sys.executable, "-c", "import libgemm, sys; print('torch' in sys.modules)", driver=False)
     assert done.stdout == "False\n", done.stderr
+
+
+def test_operands_that_cannot_be_addressed_are_copied_and_others_never(monkeypatch):
+    """libgemm says which it cannot take: a call of its own kind of operands looks at nothing more."""
+    seen = []
+
+    def gemm(a, b, c, **words):
+        seen.append((a.stride(), b.stride()))
+        if 1 not in a.stride():
+            raise libgemm.Error(1, "LIBGEMM_INVALID_ARGUMENT", "a has strides")
+        return a @ b
+
+    monkeypatch.setattr(kernels.libgemm, "gemm", gemm)
+    x, w = torch.randn(3, 4), torch.randn(4, 5)
+    rest = (None, None, 1.0, 0.0, None, None)
+    assert kernels.gemm(x, w, *rest).shape == (3, 5) and len(seen) == 1
+    wide = torch.randn(1, 1).expand(3, 4)
+    assert torch.equal(kernels.gemm(wide, w, *rest), wide.contiguous() @ w)
+    assert seen[1:] == [((0, 0), (5, 1)), ((4, 1), (5, 1))]
+    monkeypatch.setattr(kernels.libgemm, "gemm", lambda *_, **words: gemm(wide, w, None))
+    with pytest.raises(libgemm.Error, match="a has strides"):  # of operands that it takes: its own reason
+        kernels.gemm(x, w, *rest)

@@ -1,19 +1,37 @@
 """What the operators run on CUDA: libgemm's calls, with torch's dtypes. Knows no gradients."""
 
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import libgemm
 
 
+def stored(x: Any) -> Any:
+    """x, or a copy by rows where neither its rows nor its columns lie one behind the other: an expanded gradient."""
+    (rows, cols), (row, col) = x.shape[-2:], x.stride()[-2:]
+    return x if (col == 1 and row >= cols) or (row == 1 and col >= rows) else x.contiguous()
+
+
+def with_copies(call: Callable[..., Any], a: Any, b: Any, c: Any = None) -> Any:
+    """The call, as torch makes it of operands with any strides. What libgemm takes is looked at no further."""
+    try:
+        return call(a, b, c)
+    except libgemm.Error:
+        copies = stored(a), stored(b), c if c is None else stored(c)
+        if all(x is y for x, y in zip(copies, (a, b, c), strict=True)):
+            raise
+    return call(*copies)
+
+
 def gemm(a: Any, b: Any, c: Any, bias: Any, alpha: float, beta: float, precision: str | None, out_dtype: Any) -> Any:
-    return libgemm.gemm(a, b, c, alpha=alpha, beta=beta, bias=bias, precision=cast(Any, precision), out_dtype=out_dtype)
+    words: dict[str, Any] = {"alpha": alpha, "beta": beta, "bias": bias, "precision": precision, "out_dtype": out_dtype}
+    return with_copies(lambda a, b, c: libgemm.gemm(a, b, c, **words), a, b, c)
 
 
 def grouped_mm(a: Any, b: Any, offs: Any, bias: Any, precision: str | None, out_dtype: Any, zero_tail: bool) -> Any:
-    return libgemm.grouped_mm(
-        a, b, offs, bias=bias, precision=cast(Any, precision), out_dtype=out_dtype,
-        tail="zero" if zero_tail else "leave",
-    )  # fmt: skip
+    words: dict[str, Any] = {"bias": bias, "precision": precision, "out_dtype": out_dtype}
+    words["tail"] = "zero" if zero_tail else "leave"
+    return with_copies(lambda a, b, _: libgemm.grouped_mm(a, b, offs, **words), a, b)
 
 
 def moe_route(expert_ids: Any, groups: int) -> Any:

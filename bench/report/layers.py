@@ -47,6 +47,28 @@ def layer_item(path: Path, build: str) -> str:
     return wrapped(words, "  ")
 
 
+def loss_words(path: Path, origin: Callable[[Path, str, dict], str]) -> list[str]:
+    """Where training by libgemm's layers ended, and its picture."""
+    report = path.with_suffix(".losses.json")
+    if not report.is_file():
+        return []
+    found = json.loads(report.read_text())
+    ends = {
+        name: sum(own := losses[-max(len(losses) // 10, 1) :]) / len(own) for name, losses in found["curves"].items()
+    }
+    where = f"Training {origin(report, 'python bench/measure/losses.py', found)}"
+    words = (
+        f"Four layers of attention and experts in bf16, {found['steps']} steps from one seed: the loss ends at "
+        f"{ends['libgemm']:.4f} with libgemm's layers of experts, {ends['torch']:.4f} with torch's, and "
+        f"{ends['torch, another seed']:.4f} with torch's and other first weights (means of the last tenth)."
+    )
+    picture = report.with_suffix(".svg")
+    return [
+        wrapped(f"{where} {words}"),
+        f"![Losses by libgemm's layers and by torch's](bench/results/{picture.name})\n",
+    ]
+
+
 def layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
     """The section's table; `origin` says what a report is of. One of another build than `build` shows no times."""
     if not beside(path).is_file():

@@ -7,6 +7,7 @@ One report gives the same bytes wherever the pinned matplotlib draws it: no date
 
 import argparse
 import contextlib
+import json
 import re
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
-from bench.report.plots import PICTURES  # noqa: E402
+from bench.report.plots import BESIDE, PICTURES  # noqa: E402
 from bench.report.rows import digest, read  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
@@ -28,6 +29,11 @@ STYLE = {
 def reports(folder: Path) -> list[Path]:
     """Of bench/run.py; what else is measured on a device stands beside them."""
     return sorted(path for path in folder.glob("*.json") if "." not in path.stem)
+
+
+def beside(folder: Path) -> list[tuple[Path, str]]:
+    """Reports that have one picture each, and its name."""
+    return [(path, name) for name in BESIDE for path in sorted(folder.glob(f"*.{name}.json"))]
 
 
 def picture_path(report: Path, name: str) -> Path:
@@ -46,7 +52,7 @@ def make_figure(report: dict, name: str):
     from matplotlib.figure import Figure
 
     figure = Figure(layout="constrained")
-    PICTURES[name](figure, report)
+    (PICTURES | BESIDE)[name](figure, report)
     settle(figure)
     return figure
 
@@ -84,6 +90,9 @@ def main() -> int:
         for name in PICTURES:
             draw(read(report), name, picture_path(report, name))
             print(f"wrote {picture_path(report, name)}")
+    for report, name in beside(options.results):
+        draw(json.loads(report.read_text()), name, report.with_suffix(".svg"))
+        print(f"wrote {report.with_suffix('.svg')}")
     return 0
 
 

@@ -174,4 +174,23 @@ def roofline(figure, report: dict) -> None:
     title(figure, report, "Roofline")
 
 
+def losses(figure, report: dict) -> None:
+    """Training losses by libgemm's layers and by torch's, and what they are apart at each step."""
+    figure.set_size_inches(WIDE, 2.6)
+    axes, apart = figure.subplots(1, 2, width_ratios=[3, 2])
+    ours, same, other = report["curves"].values()
+    styles = zip(report["curves"], (TYPES["bf16"], PEER, PEER), ("-", "--", ":"), strict=True)
+    for name, colour, line in styles:
+        axes.plot(report["curves"][name], line, color=colour, linewidth=1, label=name)
+    axes.set(xlabel="step", ylabel="loss", title="cross entropy, nats a token")
+    axes.legend()
+    apart.plot([abs(x - y) for x, y in zip(other, same, strict=True)], ":", color=PEER, linewidth=1,
+               label="torch, another seed")  # fmt: skip
+    apart.plot([abs(x - y) for x, y in zip(ours, same, strict=True)], color=TYPES["bf16"], linewidth=1, label="libgemm")
+    apart.set(xlabel="step", yscale="log", title="distance from torch of the same seed")
+    apart.legend()
+    title(figure, report, "Four layers with experts, trained from one seed")
+
+
 PICTURES = {"summary": summary, "ratios": ratios, "roofline": roofline}
+BESIDE = {"losses": losses}  # of the report of that name, which stands beside the main one

@@ -140,5 +140,5 @@ def balance(rows: list[dict]) -> dict:
 
 def digest(report: dict) -> str:
     """What a picture of the report carries, so that one of other rows is known without drawing it."""
-    drawn = {key: report[key] for key in ("build_id", "device", "rows", "drawn") if key in report}
+    drawn = {key: report[key] for key in ("build_id", "device", "rows", "drawn", "curves") if key in report}
     return hashlib.sha256(json.dumps(drawn, sort_keys=True).encode()).hexdigest()

@@ -32,7 +32,6 @@ class Kept:
     device: int
     new_out: Callable[[], Any]
     new_workspace: Callable[[], Any]
-    alive: list[Any]
 
 
 calls: dict[Any, list[Kept]] = {}
@@ -83,8 +82,8 @@ def again(tensors: tuple[Any, ...], options: tuple[Any, ...], stream: Any) -> tu
     return made, None
 
 
-def keep(key: Any, args: Any, alive: list[Any], tensors: tuple[Any, ...], made: Any) -> None:
-    """Keep a filled struct under its key; `made` is its output."""
+def keep(key: Any, args: Any, tensors: tuple[Any, ...], made: Any) -> None:
+    """Keep a filled struct under its key, and none of the tensors that it was filled from; `made` is its output."""
     torch, x = sys.modules["torch"], tensors[0]
     if x.dtype is not torch.bfloat16 or any(t is not None and t.device != x.device for t in tensors):
         return
@@ -102,6 +101,6 @@ def keep(key: Any, args: Any, alive: list[Any], tensors: tuple[Any, ...], made: 
         Kept(
             args, _known.bytes_type(PLACES).from_buffer(memory, OFFSETS["x"]), word("d"), word("workspace"),
             word("stream"), x.get_device(), partial(new, made.shape, dtype=made.dtype),
-            partial(new, args.workspace_bytes, dtype=torch.uint8), alive,
+            partial(new, args.workspace_bytes, dtype=torch.uint8),
         )
     )  # fmt: skip

@@ -173,5 +173,5 @@ def moe(
     run("moe", args, x, launch, "what is between the parts of a layer")
     written([out])
     if key is not None and args.workspace_bytes:
-        keep(key, args, alive, tensors, out)
+        keep(key, args, tensors, out)
     return out

@@ -1,5 +1,7 @@
 """Layers of experts from Python: arrays to arguments, results, and what is refused before the library is asked."""
 
+import gc
+import weakref
 from typing import NamedTuple
 
 import libgemm
@@ -84,6 +86,19 @@ def test_a_layer_like_one_before_takes_the_quick_way_and_launches_the_same():
     for changed in (given, {**given, "gate_limit": 0.0}, {**given, "gate": "pairs"}, {**given, "weights": narrow}):
         with pytest.raises(TypeError):  # none of these is like the call before
             libgemm.moe(**changed)
+
+
+@in_stand_in()
+def test_a_layer_that_was_made_keeps_none_of_its_tensors_alive():
+    """Weights of gigabytes must go with their model."""
+    install()
+    given = in_bf16(layer(bias_in=Tensor(at(7), (EXPERTS, 2 * INNER)), bias_out=Tensor(at(8), (EXPERTS, N))))
+    for _ in range(3):
+        libgemm.moe(**given)
+    seen = [weakref.ref(x) for x in given.values()]
+    del given
+    gc.collect()
+    assert [ref() for ref in seen if ref() is not None] == []
 
 
 @in_stand_in()

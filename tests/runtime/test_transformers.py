@@ -28,8 +28,8 @@ CONFIGS = {
     "Mixtral": {"intermediate_size": 32, "num_local_experts": 8},
     "DeepseekV3": {
         "intermediate_size": 32, "moe_intermediate_size": 32, "n_routed_experts": 8, "num_experts_per_tok": 2,
-        "n_group": 2, "topk_group": 1, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
-        "qk_nope_head_dim": 8, "v_head_dim": 16, "first_k_dense_replace": 1,
+        "n_group": 2, "topk_group": 1, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16,
+        "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16, "first_k_dense_replace": 1,
     },
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 how transformers' modules are read. What the CUDA kernels compute is shown on a GPU.
 """
 
+import shutil
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -11,6 +12,7 @@ import torch
 from libgemm.frameworks.torch import experts, functions, layer_kernels, layer_operators, operators
 from torch_reference import reference
 
+from tests.gpu.edge_torch_contract import Block
 from tests.gpu.standin import StandIn
 
 TOKENS, TOP_K, EXPERTS, K, INNER, N = 7, 2, 3, 4, 5, 6
@@ -154,6 +156,21 @@ def test_a_layer_of_halves_compiles_whole(halves):
         assert torch.equal(got, want)
     with torch.no_grad():
         assert torch.equal(compiled(**given), libgemm.torch.moe(**given))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor compiles C++")
+def test_a_package_by_aotinductor_is_made_loaded_and_run(halves, monkeypatch, tmp_path):
+    """In a process that has imported libgemm.torch: the package calls its operators."""
+    halves()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    block = Block(libgemm.torch, SimpleNamespace(device=torch.device("cpu")))
+    x = torch.randn(40, 64).to(torch.bfloat16)
+    with torch.no_grad():
+        exported = torch.export.export(block, (x,))
+        assert {"libgemm.gemm.default", "libgemm.moe.default"} <= {str(node.target) for node in exported.graph.nodes}
+        package = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "block.pt2"))
+        made = torch._inductor.aoti_load_package(package)(x)
+        torch.testing.assert_close(made, block(x), rtol=2e-2, atol=2e-2)
 
 
 def test_a_layer_compiles_whole():

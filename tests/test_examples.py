@@ -1,9 +1,12 @@
 """The examples as a user builds them: by the command in each one's first comment, in a folder with dist/ alone."""
 
+import importlib
 import json
 import re
 import shutil
 import subprocess
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from stand_in import ROOT, environment, run
@@ -49,7 +52,7 @@ def shell(command: str, folder) -> None:
 
 
 def test_every_example_has_a_command_and_every_file_a_test():
-    assert {path.name for path in EXAMPLES.iterdir()} == set(SAID)
+    assert {path.name for path in EXAMPLES.glob("[!_]*")} == {*SAID, "transformers_experts.py"}
     assert {name for name, _ in CASES} == set(SAID) and len(CASES) == len(SAID) + 1  # C also by pkg-config
 
 
@@ -136,3 +139,39 @@ def test_the_rust_declarations_are_those_of_the_header(folder):
     shell("rustc --edition 2021 layout.rs -L dist/lib -C link-arg=-Wl,-rpath,$PWD/dist/lib -o layout-rust", folder)
     said = [run(folder / f"layout-{language}", driver=False).stdout for language in ("c", "rust")]
     assert said[0] == said[1] and said[0].startswith("size 0\n 8\nm 8\n")
+
+
+def test_the_example_for_transformers_compares_each_way(monkeypatch, capsys):
+    """On a stand-in for transformers; tests/runtime/test_transformers.py has it on the real one, where there is one."""
+    torch = pytest.importorskip("torch")
+    asked = []
+
+    class Toy(torch.nn.Linear):
+        def set_experts_implementation(self, way):
+            asked.append(way)
+
+        def forward(self, ids, labels=None):
+            logits = super().forward(ids[..., None].float())
+            return SimpleNamespace(logits=logits, loss=logits.square().mean())
+
+    ways = {"grouped_mm": None}
+    experts = SimpleNamespace(register=ways.setdefault)
+    made = {
+        "transformers": {
+            "AutoModelForCausalLM": SimpleNamespace(from_config=lambda config, dtype: Toy(1, 4)),
+            "Qwen3MoeConfig": SimpleNamespace,
+        },
+        "transformers.integrations": {}, "transformers.integrations.moe": {"ALL_EXPERTS_FUNCTIONS": experts},
+    }  # fmt: skip
+    for name, fields in made.items():
+        module = ModuleType(name)
+        vars(module).update(fields)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.delitem(sys.modules, "transformers_experts", raising=False)
+    monkeypatch.setattr(sys, "argv", ["transformers_experts.py", "--device", "cpu", "--tokens", "8"])
+    importlib.import_module("transformers_experts").main()
+    monkeypatch.delitem(sys.modules, "transformers_experts")
+    assert asked == ["eager", "grouped_mm", "libgemm"] and "libgemm" in ways
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [[way, "0.0e+00"] for way in asked]

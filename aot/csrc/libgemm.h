@@ -380,7 +380,7 @@ libgemm_status libgemm_moe_route_workspace(const libgemm_moe_route_args *args, u
  * and in float32, so the same bits come at every call. A place that is no row of A adds nothing. */
 typedef struct libgemm_moe_sum_args {
   uint64_t size;           /* sizeof(libgemm_moe_sum_args) */
-  int64_t tokens, n, top_k;
+  int64_t tokens, n, top_k; /* n to LIBGEMM_MAX_SIZE / 2 */
   int64_t a_count;         /* rows of A */
   const void *a;           /* [a_count][n], lda */
   void *d;                 /* [tokens][n], ldd, of A's type */
@@ -401,10 +401,11 @@ libgemm_status libgemm_moe_sum(const libgemm_moe_sum_args *args);
  *   without a gate    H[i] = act(Z[i])
  *   with one          H[i] = act(gate) * up, gate and up the n columns each of Z[i], where libgemm_moe_mm has them
  *
- * in float32 until it is rounded; with gate_limit the clamped form. Z and H of one type, F16 or BF16, and apart. */
+ * in float32 until it is rounded; with gate_limit the clamped form. Z and H are of one type, F16 or BF16; where they
+ * overlap H has undefined numbers. */
 typedef struct libgemm_moe_gate_args {
   uint64_t size;           /* sizeof(libgemm_moe_gate_args) */
-  int64_t m, n;            /* rows; columns of H, and without a gate of Z */
+  int64_t m, n;            /* rows; columns of H, and without a gate of Z: to LIBGEMM_MAX_SIZE / 2 */
   const void *z;           /* [m][n], with a gate [m][2 * n], ldz */
   void *h;                 /* [m][n], ldh */
   int64_t ldz, ldh;
@@ -428,11 +429,11 @@ libgemm_status libgemm_moe_gate(const libgemm_moe_gate_args *args);
  *
  * In float32 until it is rounded. A choice whose place is no row of Z has a sum of 0 and writes nothing else; rows
  * that no choice names are not written. Where two choices name one row, it has numbers of either. At a limit, and for
- * RELU at 0, slopes are torch's. dZ and H lie apart from what is read. */
+ * RELU at 0, slopes are torch's. Where dZ or H overlap what is read, or each other, they have undefined numbers. */
 typedef struct libgemm_moe_gate_grad_args {
   uint64_t size;           /* sizeof(libgemm_moe_gate_grad_args) */
   int64_t tokens, top_k;   /* as in libgemm_moe_route_args */
-  int64_t m, n;            /* rows of Z; columns of H, and without a gate of Z */
+  int64_t m, n;            /* rows of Z; columns of H, and without a gate of Z: to LIBGEMM_MAX_SIZE / 2 */
   const void *z, *dh;      /* [m][n], with a gate [m][2 * n], ldz; [m][n], lddh */
   void *dz, *h;            /* as Z, lddz; NULL, or [m][n], ldh */
   float *sums;             /* NULL, or [tokens][top_k] */
@@ -460,7 +461,7 @@ libgemm_status libgemm_moe_gate_grad(const libgemm_moe_gate_grad_args *args);
  * refuses, those before it are queued: they write the workspace alone. */
 typedef struct libgemm_moe_args {
   uint64_t size;           /* sizeof(libgemm_moe_args) */
-  int64_t tokens, k, inner, n; /* rows of X; its columns; those of H; those of D */
+  int64_t tokens, k, inner, n; /* rows of X; its columns; those of H and of D: to LIBGEMM_MAX_SIZE / 2 */
   int64_t groups, top_k;   /* experts, and choices of each token, as in libgemm_moe_route_args */
   const void *x;           /* [tokens][k], ldx */
   const void *b1, *b2;     /* B1 [groups][k][inner], with a gate [groups][k][2 * inner]; B2 [groups][inner][n] */

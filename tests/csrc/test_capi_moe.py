@@ -238,6 +238,8 @@ BAD = [
       for x in ("dh", "dz", "places", "weights", "sums")],
     *[("moe_gate_grad", {x: name}, (f"{x} == {name}",)) for x in ("dz", "h") for name in ("z", "dh")],
     ("moe_gate_grad", {"h": "d"}, ("h == dz",)),
+    *[("moe_gate_grad", {x: OTHER_GPU}, (f"{x} is memory of GPU 1",)) for x in ("places", "z", "sums")],
+    *[(op, {"n": MAX // 2 + 1}, (f"n = {MAX // 2 + 1}", f"0 to {MAX // 2}")) for op in ("moe_sum", "moe")],
     ("moe_gate_grad", {"weights_type": 4}, ("weights_type = 4",)),
     ("moe_gate_grad", {"weights": 0}, ("weights_type = 2",)),
     *[("moe_gate_grad", {"top_k": v}, (f"top_k = {v}", "1 to 1024")) for v in (0, 1025)],

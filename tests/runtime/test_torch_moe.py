@@ -144,6 +144,78 @@ def test_a_layer_of_shapes_that_do_not_fit_is_refused(halves):
         libgemm.torch.moe(**{**given, "w_out": torch.zeros(EXPERTS, INNER + 1, N, dtype=torch.bfloat16)})
 
 
+def test_gradients_of_gradients_are_refused_not_wrong(halves, monkeypatch):
+    monkeypatch.setattr(functions, "is_plain", lambda *_: True)
+    given = halves()
+    (first,) = torch.autograd.grad(libgemm.torch.moe(**given).float().sum(), given["x"], create_graph=True)
+    with pytest.raises(RuntimeError):
+        first.float().pow(2).sum().backward()
+
+
+def test_what_no_gradient_needs_may_change(halves, monkeypatch):
+    monkeypatch.setattr(functions, "is_plain", lambda *_: True)
+    given = {name: y if name in ("weights", "expert_ids") else y.detach() for name, y in halves().items()}
+    made = libgemm.torch.moe(**given)
+    given["x"].add_(1), given["w_in"].mul_(2)
+    torch.autograd.grad(made.sum(), given["weights"])
+    given = halves()
+    made = libgemm.torch.moe(**{**given, "x": given["x"].detach().clone().requires_grad_(False)})
+    torch.autograd.grad(made.sum(), (given["w_in"], given["bias_out"]))
+
+
+def test_operands_of_a_layer_have_any_strides(halves, monkeypatch):
+    """Trained, and by the library's own chain, which refuses what it cannot address."""
+    given = halves()
+    odd = {
+        "x": given["x"].detach().t().contiguous().t(), "w_in": given["w_in"].detach()[:, :1].expand(-1, K, -1),
+        "bias_out": given["bias_out"].detach()[:1].expand(EXPERTS, -1),
+    }  # fmt: skip
+    plain = {name: y.contiguous().requires_grad_() for name, y in odd.items()}
+    odd = {name: y.requires_grad_() for name, y in odd.items()}
+    results = []
+    for own in (odd, plain):
+        made = libgemm.torch.moe(**{**given, **own})
+        results.append((made, *torch.autograd.grad(made.sum(), list(own.values()))))
+    assert all(map(torch.equal, *results))
+    lib, asked = StandIn(), []
+
+    def moe(x, *rest, **words):
+        asked.append(x.stride())
+        if not x.is_contiguous():
+            raise libgemm.Error(1, "LIBGEMM_INVALID_ARGUMENT", "x has strides")
+        return lib.moe(x, *rest, **words)
+
+    monkeypatch.setattr(layer_kernels, "libgemm", SimpleNamespace(moe=moe, Error=libgemm.Error))
+    with torch.no_grad():
+        torch.testing.assert_close(libgemm.torch.moe(**{**given, **odd}), results[0][0].detach(), rtol=2e-2, atol=2e-2)
+    assert len(asked) == 2
+
+
+WRONG = {
+    "activation": ("tanh", "activation = 'tanh'"), "gate": ("both", "gate = 'both'"),
+    "gate_limit": (-1.0, "gate_limit = -1.0"),
+    "expert_ids": (torch.zeros(TOKENS + 1, TOP_K, dtype=torch.int64), "expert_ids [8, 2]"),
+    "weights": (torch.ones(TOKENS, TOP_K + 1), "weights has shape [7, 3]"),
+    "bias_in": (torch.zeros(2 * INNER, dtype=torch.bfloat16), "bias_in has shape [10]"),
+    "bias_out": (torch.zeros(N, dtype=torch.bfloat16), "bias_out has shape [6]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_bad_layer_is_refused_before_its_first_part(halves, monkeypatch, name):
+    monkeypatch.setattr(functions, "is_plain", lambda *_: True)
+    monkeypatch.setattr(layer_kernels.libgemm, "moe_route", None)
+    value, words = WRONG[name]
+    with pytest.raises(libgemm.Error) as caught:
+        libgemm.torch.moe(**{**halves(), name: value})
+    assert words in str(caught.value)
+
+
+def test_a_limit_is_silus_in_float32_too():
+    with pytest.raises(libgemm.Error, match="with a gate of silu"):
+        libgemm.torch.moe(**layer(), activation="gelu", gate_limit=7.0)
+
+
 def test_a_layer_of_halves_compiles_whole(halves):
     given = halves(skipped=False)
     compiled = torch.compile(libgemm.torch.moe, backend="aot_eager", fullgraph=True)

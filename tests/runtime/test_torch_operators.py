@@ -338,6 +338,16 @@ def test_operands_that_cannot_be_addressed_are_copied_and_others_never(monkeypat
     wide = torch.randn(1, 1).expand(3, 4)
     assert torch.equal(kernels.gemm(wide, w, *rest), wide.contiguous() @ w)
     assert seen[1:] == [((0, 0), (5, 1)), ((4, 1), (5, 1))]
+    bias = torch.randn(1).expand(5)
+
+    def biased(a, b, c, *, bias, **words):
+        seen.append(bias.stride())
+        return gemm(wide if 0 in bias.stride() else a, b, c)
+
+    monkeypatch.setattr(kernels.libgemm, "gemm", biased)
+    assert torch.equal(kernels.gemm(x, w, None, bias, *rest[2:]), x @ w) and seen[-2:] == [(1,), ((4, 1), (5, 1))]
+    assert kernels.stored(bias) is bias and kernels.by_rows(None) is None
+    assert kernels.by_rows(w.t()).is_contiguous() and kernels.stored(w.t()).data_ptr() == w.data_ptr()
     monkeypatch.setattr(kernels.libgemm, "gemm", lambda *_, **words: gemm(wide, w, None))
     with pytest.raises(libgemm.Error, match="a has strides"):  # of operands that it takes: its own reason
         kernels.gemm(x, w, *rest)

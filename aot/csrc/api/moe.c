@@ -39,7 +39,7 @@ static libgemm_status check_args(const libgemm_moe_args *args, libgemm_moe_args 
   TRY(libgemm_moe_route_workspace(&route, &counts));
   TRY(check_range("k", a->k, 0, LIBGEMM_MAX_SIZE));
   TRY(check_range("inner", a->inner, 0, LIBGEMM_MAX_SIZE / 2));
-  TRY(check_range("n", a->n, 0, LIBGEMM_MAX_SIZE));
+  TRY(check_range("n", a->n, 0, LIBGEMM_MAX_SIZE / 2));
   TRY(check_layer_type(a->a_type));
   uint64_t entries = (uint64_t)(a->tokens * a->top_k), bytes = (uint64_t)dtype_bytes(a->a_type);
   *l = (struct layout){0};

@@ -153,7 +153,8 @@ libgemm_status libgemm_moe_gate_grad(const libgemm_moe_gate_grad_args *args) {
   int ordinal;
   TRY(check_grad(args, &a, &g));
   if (a.tokens == 0 || ((a.m == 0 || a.n == 0) && !a.sums)) return LIBGEMM_OK;
-  TRY(device_of("places", (CUdeviceptr)a.places, &ordinal));
+  bool has_rows = a.m > 0 && a.n > 0;
+  TRY(device_of(has_rows ? "dz" : "sums", (CUdeviceptr)(has_rows ? a.dz : (void *)a.sums), &ordinal));
   TRY(device_get(ordinal, &device));
   RETURN_ON(device, run_grad(&a, &g, device));
 }

@@ -96,7 +96,7 @@ libgemm_status libgemm_moe_route_workspace(const libgemm_moe_route_args *args, u
 static libgemm_status check_sum(const libgemm_moe_sum_args *args, libgemm_moe_sum_args *a) {
   TRY(read_args(args, sizeof *a, a, sizeof *a, "libgemm_moe_sum_args"));
   TRY(check_choices(a->tokens, a->top_k));
-  TRY(check_range("n", a->n, 0, LIBGEMM_MAX_SIZE));
+  TRY(check_range("n", a->n, 0, LIBGEMM_MAX_SIZE / 2)); /* the kernel counts past the last column */
   TRY(check_range("a_count", a->a_count, 0, LIBGEMM_MAX_SIZE));
   if (!is_dtype(a->a_type))
     return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",

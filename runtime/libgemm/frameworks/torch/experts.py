@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from libgemm._library import invalid
 from libgemm.frameworks.torch import functions, layer_kernels, layer_operators, operators
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -21,12 +22,12 @@ FUNCTIONS = {
 def joined(z: Tensor, activation: str, gate: str | None, gate_alpha: float, gate_limit: float) -> Tensor:
     """What the first product's epilogue does, by torch."""
     if gate is None:
-        return FUNCTIONS[activation](z)
+        return FUNCTIONS[activation or "none"](z)
     first, up = z.chunk(2, -1) if gate == "halves" else (z[..., ::2], z[..., 1::2])
     if gate_limit > 0:
         first, up = first.clamp(max=gate_limit), up.clamp(-gate_limit, gate_limit)
         return (up + 1) * (first * torch.sigmoid(first * gate_alpha))
-    return FUNCTIONS[activation](first) * up
+    return FUNCTIONS[activation or "none"](first) * up
 
 
 def from_products(
@@ -48,6 +49,16 @@ def from_products(
     return (own * share[..., None]).sum(1).to(x.dtype)
 
 
+def check_words(activation: str | None, gate: str | None, gate_alpha: float, gate_limit: float) -> None:
+    """What libgemm.moe() says of them, for ways that are not it alone."""
+    if (activation or "none") not in FUNCTIONS or gate not in (None, "halves", "pairs"):
+        allowed = f"activations are {', '.join(FUNCTIONS)}; gates 'halves', 'pairs' and None"
+        raise invalid(f"activation = {activation!r}, gate = {gate!r}: {allowed}")
+    if not gate_limit >= 0 or (gate_limit > 0 and (gate is None or activation != "silu")):
+        raise invalid(f"gate_limit = {gate_limit} with gate = {gate!r}, activation = {activation!r}: 0 for none, or "
+                      "more with a gate of silu, is needed")  # fmt: skip
+
+
 def moe(
     x: Tensor, w_in: Tensor, w_out: Tensor, expert_ids: Tensor, weights: Tensor | None = None, *,
     activation: str = "silu", gate: str | None = "halves", gate_alpha: float = 1.702, gate_limit: float = 0.0,
@@ -63,11 +74,12 @@ def moe(
     ids = expert_ids if expert_ids.is_contiguous() else expert_ids.contiguous()
     share = weights if weights is None or weights.is_contiguous() else weights.contiguous()
     words = (activation, gate, float(gate_alpha), float(gate_limit))
+    check_words(*words)
     x, w_in, w_out, bias_in, bias_out = functions.autocast(x, w_in, w_out, bias_in, bias_out)
     if x.dtype not in HALVES:
         return from_products(x, w_in, w_out, ids, share, *words, bias_in, bias_out)
     given = (x, w_in, w_out, ids, share, bias_in, bias_out)
-    run = layer_kernels if functions.is_plain(*given) else layer_operators
+    run: Any = layer_kernels if functions.is_plain(*given) else layer_operators
     if functions.is_recorded(*given):
         record = layer_operators.Recorded.apply if run is layer_kernels else layer_operators.moe_forward
         made: Tensor = record(*given, *words)[0]

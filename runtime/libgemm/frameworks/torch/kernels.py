@@ -8,30 +8,38 @@ import libgemm
 
 def stored(x: Any) -> Any:
     """x, or a copy by rows where neither its rows nor its columns lie one behind the other: an expanded gradient."""
+    if x is None or x.dim() < 2:
+        return x
     (rows, cols), (row, col) = x.shape[-2:], x.stride()[-2:]
     return x if (col == 1 and row >= cols) or (row == 1 and col >= rows) else x.contiguous()
 
 
-def with_copies(call: Callable[..., Any], a: Any, b: Any, c: Any = None) -> Any:
+def by_rows(x: Any) -> Any:
+    """x, or a copy where its rows do not lie one behind the other."""
+    if x is None or x.dim() < 2:
+        return x
+    return x if x.stride(-1) == 1 and x.stride(-2) >= x.shape[-1] else x.contiguous()
+
+
+def with_copies(call: Callable[..., Any], a: Any, b: Any, c: Any, bias: Any) -> Any:
     """The call, as torch makes it of operands with any strides. What libgemm takes is looked at no further."""
     try:
-        return call(a, b, c)
+        return call(a, b, c, bias)
     except libgemm.Error:
-        copies = stored(a), stored(b), c if c is None else stored(c)
-        if all(x is y for x, y in zip(copies, (a, b, c), strict=True)):
+        copies = stored(a), stored(b), by_rows(c), bias if bias is None else bias.contiguous()
+        if all(x is y for x, y in zip(copies, (a, b, c, bias), strict=True)):
             raise
     return call(*copies)
 
 
 def gemm(a: Any, b: Any, c: Any, bias: Any, alpha: float, beta: float, precision: str | None, out_dtype: Any) -> Any:
-    words: dict[str, Any] = {"alpha": alpha, "beta": beta, "bias": bias, "precision": precision, "out_dtype": out_dtype}
-    return with_copies(lambda a, b, c: libgemm.gemm(a, b, c, **words), a, b, c)
+    words: dict[str, Any] = {"alpha": alpha, "beta": beta, "precision": precision, "out_dtype": out_dtype}
+    return with_copies(lambda a, b, c, bias: libgemm.gemm(a, b, c, bias=bias, **words), a, b, c, bias)
 
 
 def grouped_mm(a: Any, b: Any, offs: Any, bias: Any, precision: str | None, out_dtype: Any, zero_tail: bool) -> Any:
-    words: dict[str, Any] = {"bias": bias, "precision": precision, "out_dtype": out_dtype}
-    words["tail"] = "zero" if zero_tail else "leave"
-    return with_copies(lambda a, b, _: libgemm.grouped_mm(a, b, offs, **words), a, b)
+    words: dict[str, Any] = {"precision": precision, "out_dtype": out_dtype, "tail": "zero" if zero_tail else "leave"}
+    return with_copies(lambda a, b, _, bias: libgemm.grouped_mm(a, b, offs, bias=bias, **words), a, b, None, bias)
 
 
 def moe_route(expert_ids: Any, groups: int) -> Any:

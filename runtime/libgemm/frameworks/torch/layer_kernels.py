@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 import libgemm
+from libgemm._library import invalid
 from libgemm._moe import inner_size
+from libgemm.frameworks.torch.kernels import by_rows, stored
 
 Gate = tuple[str, str | None, float, float]  # activation, gate, gate_alpha, gate_limit, as libgemm.moe() takes them
 
@@ -19,12 +21,45 @@ def words(gate: Gate) -> dict[str, Any]:
     return dict(zip(("activation", "gate", "gate_alpha", "gate_limit"), gate, strict=True))
 
 
+def addressable(*given: Any) -> tuple[Any, ...]:
+    """x, w_in, w_out, bias_in and bias_out of any strides as libgemm takes them: themselves, or copies."""
+    x, w_in, w_out, *biases = given
+    return (by_rows(x), stored(w_in), stored(w_out), *(b if b is None else b.contiguous() for b in biases))
+
+
 def moe(
     x: Tensor, w_in: Tensor, w_out: Tensor, expert_ids: Tensor, weights: Tensor | None, bias_in: Tensor | None,
     bias_out: Tensor | None, *gate: Any,
 ) -> Tensor:  # fmt: skip
-    made: Tensor = libgemm.moe(x, w_in, w_out, expert_ids, weights, bias_in=bias_in, bias_out=bias_out, **words(gate))
+    def call(x: Any, w_in: Any, w_out: Any, bias_in: Any, bias_out: Any) -> Any:
+        return libgemm.moe(x, w_in, w_out, expert_ids, weights, bias_in=bias_in, bias_out=bias_out, **words(gate))
+
+    given = (x, w_in, w_out, bias_in, bias_out)
+    try:
+        made: Tensor = call(*given)
+        return made
+    except libgemm.Error:
+        copies = addressable(*given)
+        if all(one is other for one, other in zip(copies, given, strict=True)):
+            raise
+    made = call(*copies)
     return made
+
+
+def check_sizes(
+    x: Tensor, w_in: Tensor, w_out: Tensor, expert_ids: Tensor, weights: Tensor | None, bias_in: Tensor | None,
+    bias_out: Tensor | None, gated: bool,
+) -> None:  # fmt: skip
+    """What libgemm.moe() checks of a layer, before its parts are called one by one."""
+    inner_size(tuple(x.shape), tuple(w_in.shape), tuple(w_out.shape), gated)
+    if expert_ids.dim() != 2 or len(expert_ids) != len(x):
+        raise invalid(f"x is {[*x.shape]}, expert_ids {[*expert_ids.shape]}: [{len(x)}, top_k] is needed")
+    if weights is not None and weights.shape != expert_ids.shape:
+        raise invalid(f"weights has shape {[*weights.shape]}: {[*expert_ids.shape]} is needed, as of expert_ids")
+    for name, bias, w in (("bias_in", bias_in, w_in), ("bias_out", bias_out, w_out)):
+        wanted = (w.shape[0], w.shape[2])
+        if bias is not None and bias.shape != wanted:
+            raise invalid(f"{name} has shape {[*bias.shape]}: {[*wanted]} is needed")
 
 
 def forward(
@@ -32,7 +67,8 @@ def forward(
     bias_out: Tensor | None, *gate: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The layer, Z, and rows, places and offs of moe_route()."""
-    inner_size(tuple(x.shape), tuple(w_in.shape), tuple(w_out.shape), gate[1] is not None)
+    check_sizes(x, w_in, w_out, expert_ids, weights, bias_in, bias_out, gate[1] is not None)
+    x, w_in, w_out, bias_in, bias_out = addressable(x, w_in, w_out, bias_in, bias_out)
     rows, places, offs = libgemm.moe_route(expert_ids, w_in.shape[0])
     z = libgemm.moe_mm(x, w_in, offs, rows=rows, bias=bias_in)
     made = libgemm.grouped_mm(libgemm.moe_gate(z, **words(gate)), w_out, offs, bias=bias_out)
@@ -69,29 +105,30 @@ def sum_of_groups(rows: Tensor, share: Tensor, offs: Tensor) -> Tensor:
 
 def bias_share(grad: Tensor, bias: Tensor, expert_ids: Tensor) -> Tensor:
     """What weights' gradients owe to the second bias: of each choice, its expert's bias times the token's gradient."""
-    of_all = libgemm.gemm(grad, bias.mT, out_dtype=torch.float32)
+    of_all = libgemm.gemm(grad, bias.contiguous().mT, out_dtype=torch.float32)
     own = (expert_ids >= 0) & (expert_ids < bias.shape[0])
     return torch.where(own, of_all.gather(1, expert_ids.clamp(0, bias.shape[0] - 1).long()), 0.0)
 
 
 def backward(
-    grad: Tensor, x: Tensor, w_in: Tensor, w_out: Tensor, expert_ids: Tensor, weights: Tensor | None,
+    grad: Tensor, x: Tensor | None, w_in: Tensor | None, w_out: Tensor, expert_ids: Tensor, weights: Tensor | None,
     bias_out: Tensor | None, z: Tensor, rows: Tensor, places: Tensor, offs: Tensor, *rest: Any,
 ) -> list[Tensor]:  # fmt: skip
-    """Gradients of x, w_in, w_out, weights, bias_in and bias_out, each an empty tensor where `wants` says no."""
+    """Gradients of x, w_in, w_out, weights, bias_in and bias_out, each an empty tensor where `wants` says no. x and
+    w_in are there where a gradient needs them."""
     *gate, wants = rest
     wants_x, wants_in, wants_out, wants_weights, wants_bias_in, wants_bias_out = wants
-    grad = grad.contiguous()
+    grad, turned = grad.contiguous(), stored(w_out).mT
     if wants_out or wants_bias_out:
         of_rows = gathered(grad, rows)
-        dh = libgemm.grouped_mm(of_rows, w_out.mT, offs)
+        dh = libgemm.grouped_mm(of_rows, turned, offs)
     else:
-        dh = libgemm.moe_mm(grad, w_out.mT, offs, rows=rows)
+        dh = libgemm.moe_mm(grad, turned, offs, rows=rows)
     dz, h, sums = libgemm.moe_gate_grad(z, dh, places, weights, **words(tuple(gate)))
     made = [grad.new_empty(0) for _ in wants]
-    if wants_x:
-        made[0] = libgemm.moe_sum(libgemm.grouped_mm(dz, w_in.mT, offs), places)
-    if wants_in:
+    if w_in is not None and wants_x:
+        made[0] = libgemm.moe_sum(libgemm.grouped_mm(dz, stored(w_in).mT, offs), places)
+    if x is not None and w_in is not None and wants_in:
         made[1] = weight_gradient(gathered(x, rows), dz, offs, w_in)
     if wants_out:
         made[2] = weight_gradient(h, of_rows, offs, w_out)

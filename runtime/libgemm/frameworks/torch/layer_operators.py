@@ -12,12 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from libgemm.frameworks.torch import layer_kernels
 
 CUDA: dict[str, Any] = {"mutates_args": (), "device_types": "cuda"}
-GRADIENTS = 6  # of x, w_in, w_out, weights, bias_in, bias_out
+
+
+def same_tokens(x: Tensor, expert_ids: Tensor) -> None:
+    torch._check(x.shape[0] == expert_ids.shape[0], lambda: f"x has shape {x.shape}, expert_ids {expert_ids.shape}")
 
 
 @torch.library.custom_op("libgemm::moe", **CUDA)
@@ -35,6 +37,7 @@ def moe(
 def _(x, w_in, w_out, expert_ids, *rest):  # type: ignore[no-untyped-def]
     torch._check(x.dim() == expert_ids.dim() == 2, lambda: f"x has {x.dim()} dimensions, ids {expert_ids.dim()}")
     torch._check(w_in.dim() == w_out.dim() == 3, lambda: f"w_in has {w_in.dim()} dimensions, w_out {w_out.dim()}")
+    same_tokens(x, expert_ids)
     return x.new_empty(x.shape[0], w_out.shape[2])
 
 
@@ -52,6 +55,7 @@ def moe_forward(
 
 @moe_forward.register_fake
 def _(x, w_in, w_out, expert_ids, *rest):  # type: ignore[no-untyped-def]
+    same_tokens(x, expert_ids)
     tokens, top_k = expert_ids.shape
     index = {"dtype": torch.int32}
     return (
@@ -63,11 +67,12 @@ def _(x, w_in, w_out, expert_ids, *rest):  # type: ignore[no-untyped-def]
 
 @torch.library.custom_op("libgemm::moe_backward", **CUDA)
 def moe_backward(
-    grad: Tensor, x: Tensor, w_in: Tensor, w_out: Tensor, expert_ids: Tensor, weights: Tensor | None,
+    grad: Tensor, x: Tensor | None, w_in: Tensor | None, w_out: Tensor, expert_ids: Tensor, weights: Tensor | None,
     bias_out: Tensor | None, z: Tensor, rows: Tensor, places: Tensor, offs: Tensor, activation: str | None,
     gate: str | None, gate_alpha: float, gate_limit: float, wants: list[bool],
 ) -> list[Tensor]:  # fmt: skip
-    """Gradients of x, w_in, w_out, weights, bias_in and bias_out; an empty tensor for one that `wants` has not."""
+    """Gradients of x, w_in, w_out, weights, bias_in and bias_out; an empty tensor for one that `wants` has not. x and
+    w_in are there where a gradient needs them."""
     with torch.no_grad():
         return layer_kernels.backward(
             grad, x, w_in, w_out, expert_ids, weights, bias_out, z, rows, places, offs, activation, gate, gate_alpha,
@@ -77,11 +82,11 @@ def moe_backward(
 
 @moe_backward.register_fake
 def _(grad, x, w_in, w_out, expert_ids, weights, bias_out, z, rows, places, offs, *rest):  # type: ignore[no-untyped-def]
-    groups, columns = w_in.shape[0], w_in.shape[2]
-    share = grad if weights is None else weights
+    groups, share = w_out.shape[0], grad if weights is None else weights
     made = (
-        x.new_empty(x.shape), like(w_in), like(w_out), share.new_empty(places.shape), x.new_empty(groups, columns),
-        x.new_empty(groups, w_out.shape[2]),
+        None if w_in is None else grad.new_empty(places.shape[0], w_in.shape[1]), None if w_in is None else like(w_in),
+        like(w_out), share.new_empty(places.shape), grad.new_empty(groups, z.shape[1]),
+        grad.new_empty(groups, w_out.shape[2]),
     )  # fmt: skip
     return [one if wanted else grad.new_empty(0) for one, wanted in zip(made, rest[-1], strict=True)]
 
@@ -96,7 +101,11 @@ def like(weight: Tensor) -> Tensor:
 def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, w_in, w_out, expert_ids, weights, _, bias_out, *ctx.gate = inputs
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, w_in, w_out, expert_ids, weights, bias_out, *output[1:])
+    needed = ctx.needs_input_grad  # what no gradient needs is not kept
+    ctx.save_for_backward(
+        x if needed[1] else None, w_in if needed[0] or needed[1] else None, w_out, expert_ids, weights, bias_out,
+        *output[1:],
+    )  # fmt: skip
 
 
 def from_backward(run: Callable[..., list[Tensor]]) -> Callable[..., tuple[Any, ...]]:
@@ -122,4 +131,10 @@ class Recorded(torch.autograd.Function):
 
     forward = staticmethod(layer_kernels.forward)
     setup_context = staticmethod(save)
-    backward = staticmethod(once_differentiable(from_backward(layer_kernels.backward)))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Where gradients of gradients are to be had the operator says that it has none."""
+        recorded = torch.is_grad_enabled()
+        run = torch.ops.libgemm.moe_backward if recorded else layer_kernels.backward
+        return from_backward(run)(ctx, *grads)

@@ -347,6 +347,8 @@ def test_operands_that_cannot_be_addressed_are_copied_and_others_never(monkeypat
     monkeypatch.setattr(kernels.libgemm, "gemm", biased)
     assert torch.equal(kernels.gemm(x, w, None, bias, *rest[2:]), x @ w) and seen[-2:] == [(1,), ((4, 1), (5, 1))]
     assert kernels.stored(bias) is bias and kernels.by_rows(None) is None
+    over = torch.randn(1, 4).expand(3, 4)  # rows that lie one over the other
+    assert kernels.stored(over).is_contiguous() and kernels.stored(over.t()).is_contiguous()
     assert kernels.by_rows(w.t()).is_contiguous() and kernels.stored(w.t()).data_ptr() == w.data_ptr()
     monkeypatch.setattr(kernels.libgemm, "gemm", lambda *_, **words: gemm(wide, w, None))
     with pytest.raises(libgemm.Error, match="a has strides"):  # of operands that it takes: its own reason

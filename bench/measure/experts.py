@@ -26,6 +26,7 @@ from libgemm.frameworks.torch.experts import experts_forward, gate_of  # noqa: E
 
 from bench.measure import about  # noqa: E402
 from bench.measure.timing import alternate, alternate_launched  # noqa: E402
+from bench.suites.roofline import BYTES  # noqa: E402
 
 # model -> experts, choices of a token, hidden size, inner size; gpt-oss has biases, pairs, and weights by columns
 MODELS = {
@@ -36,7 +37,6 @@ MODELS = {
 }
 PROMPT, DECODE = 4096, (64, 8, 1)  # tokens
 PARTS = ("route", "first", "second", "sum")
-BYTES = 4.3e12  # a second, what an H200 reads and writes at best
 
 
 class Experts(torch.nn.Module):

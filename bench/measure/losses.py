@@ -134,7 +134,8 @@ def main() -> int:
     path = about.path_of(head, options.out, ".losses.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     rounded = {name: [round(x, 4) for x in losses] for name, losses in curves.items()}
-    path.write_text(json.dumps({**head, "curves": rounded}) + "\n")
+    ends = {name: round(last(losses), 4) for name, losses in curves.items()}
+    path.write_text(json.dumps({**head, "ends": ends, "curves": rounded}) + "\n")
     print(f"wrote {path}")
     return 0
 

@@ -53,9 +53,7 @@ def loss_words(path: Path, origin: Callable[[Path, str, dict], str]) -> list[str
     if not report.is_file():
         return []
     found = json.loads(report.read_text())
-    ends = {
-        name: sum(own := losses[-max(len(losses) // 10, 1) :]) / len(own) for name, losses in found["curves"].items()
-    }
+    ends = found["ends"]
     where = f"Training {origin(report, 'python bench/measure/losses.py', found)}"
     words = (
         f"Four layers of attention and experts in bf16, {found['steps']} steps from one seed: the loss ends at "

@@ -43,6 +43,7 @@ def test_the_same_seed_learns_the_same_by_either(on_cpu, capsys):
     report = json.loads(path.read_text())
     assert list(report["curves"]) == ["libgemm", "torch", "torch, another seed"] and report["steps"] == 20
     ours, same, other = report["curves"].values()
+    assert report["ends"]["libgemm"] == pytest.approx(sum(ours[-2:]) / 2, abs=1e-4)
     assert max(abs(x - y) for x, y in zip(ours, same, strict=True)) < 0.1 and ours[0] != other[0]
     assert sum(same[-5:]) < sum(same[:5])
     assert "ends at" in capsys.readouterr().out
@@ -55,8 +56,8 @@ def test_texts_are_the_same_each_time_and_can_be_learnt():
 
 
 def test_the_readme_tells_where_curves_end(tmp_path):
-    curves = {"libgemm": [3.0, 2.0], "torch": [3.0, 2.1], "torch, another seed": [3.5, 2.2]}
-    (tmp_path / "GPU.losses.json").write_text(json.dumps({"steps": 2, "build_id": "b", "curves": curves}))
+    ends = {"libgemm": 2.0, "torch": 2.1, "torch, another seed": 2.2}
+    (tmp_path / "GPU.losses.json").write_text(json.dumps({"steps": 2, "build_id": "b", "ends": ends}))
     words, picture = layers.loss_words(tmp_path / "GPU.json", lambda *_: "(here).")
     text = " ".join(words.split())
     assert "ends at 2.0000 with libgemm's layers of experts, 2.1000 with torch's, and 2.2000" in text

@@ -28,6 +28,10 @@ class Context:
     stand_in: bool = False  # no GPU: sizes are kept small
     part: int = 1  # of so many `parts`, which checks of every variant are done in
     parts: int = 1
+    seed: int = 0  # of what is drawn
+
+    def seeds(self, count: int) -> range:
+        return range(self.seed, self.seed + count)
 
     @property
     def cuda(self) -> bool:

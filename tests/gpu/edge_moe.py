@@ -212,31 +212,38 @@ def random_layer(seed: int) -> dict:
     }  # fmt: skip
 
 
+def drawn_operands(ctx: Context, case: dict, gate: str | None, seed: int) -> list:
+    """x, w_in, w_out, ids, weights, bias_in and bias_out of a drawn layer."""
+    dtype, experts = case["dtype"], case["experts"]
+    new = {"device": ctx.device, "generator": torch.Generator(ctx.device).manual_seed(seed)}
+    sizes = ((case["k"], case["inner"] * (2 if gate else 1)), (case["inner"], case["n"]))
+    made = []
+    for (rows, cols), turned in zip(sizes, case["turned"], strict=True):
+        w = torch.randn((experts, cols, rows) if turned else (experts, rows, cols), **new) * rows**-0.5
+        made.append(w.to(dtype).mT if turned else w.to(dtype))
+    x = torch.randn(case["tokens"], case["k"], **new).to(dtype)
+    ids = torch.randint(-1 if case["skipped"] else 0, experts, (case["tokens"], case["top_k"]), **new)
+    weights = None if case["weights"] is None else torch.rand(ids.shape, **new).to(case["weights"])
+    bias = [torch.randn(experts, w.shape[2], **new).to(dtype) if case["bias"] else None for w in made]
+    return [x, *made, ids, weights, *bias]
+
+
 def whole_layers(ctx: Context):
     """Layers of any size beside float64, which rounds where the header says that the layer does; and twice alike, some
     twenty times."""
-    for seed in range(12 if ctx.stand_in else 3000):
+    for seed in ctx.seeds(12 if ctx.stand_in else 3000):
         case = random_layer(seed)
         dtype, gate, experts = case["dtype"], case["gate"], case["experts"]
-        new = {"device": ctx.device, "generator": torch.Generator(ctx.device).manual_seed(seed)}
-        sizes = ((case["k"], case["inner"] * (2 if gate else 1)), (case["inner"], case["n"]))
-        made = []
-        for (rows, cols), turned in zip(sizes, case["turned"], strict=True):
-            w = torch.randn((experts, cols, rows) if turned else (experts, rows, cols), **new) * rows**-0.5
-            made.append(w.to(dtype).mT if turned else w.to(dtype))
-        x = torch.randn(case["tokens"], case["k"], **new).to(dtype)
-        ids = torch.randint(-1 if case["skipped"] else 0, experts, (case["tokens"], case["top_k"]), **new)
-        weights = None if case["weights"] is None else torch.rand(ids.shape, **new).to(case["weights"])
-        bias = [torch.randn(experts, w.shape[2], **new).to(dtype) if case["bias"] else None for w in made]
+        x, *made, ids, weights, bias_in, bias_out = drawn_operands(ctx, case, gate, seed)
         layer = Layer(gate=gate, activation="silu", limit=case["limit"] if gate else 0.0)
-        words = {"gate": gate, "gate_limit": layer.limit, "bias_in": bias[0], "bias_out": bias[1]}
+        words = {"gate": gate, "gate_limit": layer.limit, "bias_in": bias_in, "bias_out": bias_out}
         got = ctx.lib.moe(x, *made, ids, weights, **words)
         want = torch.zeros(case["tokens"], case["n"], dtype=torch.float64, device=ctx.device)
         for expert in range(experts):
             token, choice = (ids == expert).nonzero(as_tuple=True)
-            z = x[token].double() @ made[0][expert].double() + (bias[0][expert].double() if case["bias"] else 0)
+            z = x[token].double() @ made[0][expert].double() + (bias_in[expert].double() if case["bias"] else 0)
             h = activated(z, layer).to(dtype).double()
-            y = (h @ made[1][expert].double() + (bias[1][expert].double() if case["bias"] else 0)).to(dtype).double()
+            y = (h @ made[1][expert].double() + (bias_out[expert].double() if case["bias"] else 0)).to(dtype).double()
             want.index_add_(0, token, y * (1 if weights is None else weights[token, choice].double()[:, None]))
         error = (got.double() - want).norm() / want.norm().clamp_min(1e-30)
         problems = [] if error <= 3 * ROUNDING[dtype] else [f"off by {error:.2e} of its size [{case}]"]

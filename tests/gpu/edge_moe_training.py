@@ -11,7 +11,7 @@ from unittest import mock
 import torch
 
 from .edge import Context
-from .edge_moe import ROUNDING, Layer, activated, compared
+from .edge_moe import ROUNDING, Layer, activated, compared, drawn_operands
 from .guarded import Arena
 
 GATES = (
@@ -126,21 +126,13 @@ def random_training(seed: int) -> dict:
 
 def trained_layers(ctx: Context):
     """Layers of any size: values and all gradients, which rounding in between may move by so much; and twice alike."""
-    for seed in range(10 if ctx.stand_in else 300):
+    for seed in ctx.seeds(10 if ctx.stand_in else 300):
         case = random_training(seed)
-        dtype, experts, (gate, activation, limit) = case["dtype"], case["experts"], case["gate"]
-        new = {"device": ctx.device, "generator": torch.Generator(ctx.device).manual_seed(seed)}
-        sizes = ((case["k"], case["inner"] * (2 if gate else 1)), (case["inner"], case["n"]))
-        made = []
-        for (rows, cols), turned in zip(sizes, case["turned"], strict=True):
-            w = torch.randn((experts, cols, rows) if turned else (experts, rows, cols), **new) * rows**-0.5
-            made.append(w.to(dtype).mT if turned else w.to(dtype))
-        x = torch.randn(case["tokens"], case["k"], **new).to(dtype)
-        ids = torch.randint(-1 if case["skipped"] else 0, experts, (case["tokens"], case["top_k"]), **new)
-        weights = None if case["weights"] is None else torch.rand(ids.shape, **new).to(case["weights"])
-        bias = [torch.randn(experts, w.shape[2], **new).to(dtype) if case["bias"] else None for w in made]
-        grad = torch.randn(case["tokens"], case["n"], **new).to(dtype)
-        given = [x, *made, ids, weights, *bias]
+        dtype, (gate, activation, limit) = case["dtype"], case["gate"]
+        given = drawn_operands(ctx, case, gate, seed)
+        weights = given[4]
+        noise = torch.Generator(ctx.device).manual_seed(~seed & 0xFFFFFFFF)
+        grad = torch.randn(case["tokens"], case["n"], device=ctx.device, generator=noise).to(dtype)
         words = (activation, gate, 1.702, limit)
         found = gradients(ctx, given, words, grad)
         names = ["out", "x", "w_in", "w_out", *["weights"] * (weights is not None),

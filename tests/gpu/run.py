@@ -232,7 +232,7 @@ def main(argv=None) -> int:
 
         device = torch.device("cuda", torch.cuda.current_device())
         name = torch.cuda.get_device_name(device)
-    ctx = edge.Context(lib, device, args.stand_in, *args.part)
+    ctx = edge.Context(lib, device, args.stand_in, *args.part, args.seed)
     part = f"part {ctx.part}/{ctx.parts}"  # tests/gpu/races.py reads this line and the last
     print(f"build {lib.info()['build_id']} on {name}, sm_{ctx.target}: {args.only or 'all'}, {part}", flush=True)
     run = Run(ctx, args.seconds)

@@ -1,28 +1,16 @@
-"""Routing and the final sum of a mixture of experts, against numpy, run by Triton's interpreter. No GPU, no torch.
-
-Run as a program this file does the jobs and prints what is wrong with each: a process of its own, since Triton decides
-at its import whether kernels are compiled or interpreted.
-"""
+"""Routing and the final sum of a mixture of experts, against numpy, run by Triton's interpreter. No GPU, no torch."""
 
 import importlib.util
 import itertools
-import json
-import os
-import subprocess
-import sys
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
+from by_hand import BAND, POISON, SIZE, checks_of, element, guarded, launch, main, widened
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
-ROOT = Path(__file__).resolve().parents[2]
-BAND = 64  # elements around every array
-SIZE = {"fp32": 4, "fp16": 2, "bf16": 2}
-POISON = {2: 0x7FC1, 4: 0x7FC00001, 8: 0x7FC0000000000001}  # a NaN: of bf16 and fp16, of float32
 EXPERTS = (1, 5, 128, 1000)
 IDS = ("mixed", "valid", "one", "none")
 
@@ -79,26 +67,6 @@ def faults():
 GOOD, FAULTS = [*route_jobs(), *sum_jobs()], list(faults())
 
 
-def guarded(values: np.ndarray) -> tuple[np.ndarray, int]:
-    """Memory with these values in it and poison around them, and their address."""
-    memory = np.full(values.size + 2 * BAND, POISON[values.itemsize], dtype=f"u{values.itemsize}")
-    memory[BAND : BAND + values.size] = values.ravel().view(memory.dtype)
-    return memory, memory.ctypes.data + BAND * memory.itemsize
-
-
-def launch(kernel, types: str, values: dict, programs: int, constants: dict) -> None:
-    """Arguments of exactly the types the compiled kernel takes; plain numbers would be typed by value."""
-    import triton.language as tl
-    from triton.runtime.interpreter import TensorHandle
-
-    arguments = {}
-    for name, kind in zip((n for n in kernel.arg_names if n not in constants), types.split(), strict=True):
-        dtype = {"i32": np.int32, "i64": np.int64, "fp32": np.float32}.get(kind, np.uint64)
-        ty = tl.str_to_ty(kind, None)
-        arguments[name] = tl.tensor(TensorHandle(np.array([values[name]], dtype=dtype), ty), ty)
-    kernel[(programs,)](**arguments, **constants)
-
-
 def route(job: dict, rng) -> list[str]:
     from kernels.device.portable import moe
 
@@ -125,16 +93,6 @@ def route(job: dict, rng) -> list[str]:
         launch(moe.moe_route, "*i32 " * 5 + "i32 " * 5, {**values, "phase": phase}, programs, constants)
     wanted["counts"] = memories["counts"][0][BAND:-BAND]  # the kernel's own, but not what is around
     return [f"mismatch: {x}" for x, (memory, _) in memories.items() if (memory != guarded(wanted[x])[0]).any()]
-
-
-def element(values: np.ndarray, kind: str) -> np.ndarray:
-    """float32 as this type's bits, cut off where it is bf16, as the interpreter does."""
-    return values.view(np.uint32) >> 16 if kind == "bf16" else values.astype(f"f{SIZE[kind]}").view(f"u{SIZE[kind]}")
-
-
-def widened(bits: np.ndarray, kind: str) -> np.ndarray:
-    bits = bits.astype(np.uint32) << 16 if kind == "bf16" else bits
-    return bits.view(f"f{bits.itemsize}").astype(np.float32)
 
 
 def total(job: dict, rng) -> list[str]:
@@ -187,30 +145,13 @@ def total(job: dict, rng) -> list[str]:
     return problems + [f"{x} was written" for x in ("a", "places", "weights") if (before[x] != memories[x][0]).any()]
 
 
-@pytest.fixture(scope="module")
-def found() -> dict:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment, timeout=900)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return dict(json.loads(line) for line in done.stdout.splitlines())
+def check(job: dict) -> list[str]:
+    rng = np.random.default_rng(zlib.crc32(job["id"].encode()))
+    return (route if "route" in job else total)(job, rng)
 
 
-def test_ids_are_unique():
-    assert len({job["id"] for job in GOOD + FAULTS}) == len(GOOD + FAULTS)
-
-
-@pytest.mark.parametrize("name", [job["id"] for job in GOOD])
-def test_outputs_are_right_and_nothing_else_is_written(found, name):
-    assert found[name] == []
-
-
-@pytest.mark.parametrize("name", [job["id"] for job in FAULTS])
-def test_fault_is_noticed(found, name):
-    assert found[name] and found[name][0].startswith("mismatch")
-
+found, *TESTS = checks_of(__file__, GOOD, FAULTS)
+test_ids_are_unique, test_outputs_are_right_and_nothing_else_is_written, test_fault_is_noticed = TESTS
 
 if __name__ == "__main__":
-    for job in GOOD + FAULTS:
-        seeded = np.random.default_rng(zlib.crc32(job["id"].encode()))
-        with np.errstate(all="ignore"):
-            print(json.dumps([job["id"], (route if "route" in job else total)(job, seeded)]), flush=True)
+    main(GOOD + FAULTS, check)

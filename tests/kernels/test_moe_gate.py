@@ -1,27 +1,19 @@
 """The gate of a layer of experts and its gradient, against numpy in float64, run by Triton's interpreter. No GPU.
 
-Slopes are not those of a formula again: each is the quotient of differences of what the gate gives. Run as a program
-this file does the jobs, as test_moe.py does.
+Slopes are not those of a formula again: each is the quotient of differences of what the gate gives.
 """
 
 import importlib.util
 import itertools
-import json
 import math
-import os
-import subprocess
-import sys
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
+from by_hand import BAND, POISON, SIZE, checks_of, element, guarded, launch, main, widened
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from test_moe import BAND, POISON, ROOT, SIZE, element, guarded, launch, widened
 
 NONE, RELU, GELU, SILU = range(4)
 HALVES, PAIRS = 1, 2
@@ -93,9 +85,10 @@ def wrong(got: np.ndarray, want: np.ndarray, what: str, kind: str) -> list[str]:
     return [f"mismatch: {off.sum()} of {off.size} elements of {what}"] if off.any() else []
 
 
-def check(job: dict, rng) -> list[str]:
+def check(job: dict) -> list[str]:
     from kernels.device.portable import moe_gate
 
+    rng = np.random.default_rng(zlib.crc32(job["id"].encode()))
     rows, n, block_n, more = job["size"]
     kind, gate, align = job["kind"], job["gate"], job.get("align", 1)
     columns = 2 * n if gate else n
@@ -168,27 +161,8 @@ def check(job: dict, rng) -> list[str]:
     return problems + [f"mismatch: {x} was written" for x in read if (before[x] != memories[x][0]).any()]
 
 
-@pytest.fixture(scope="module")
-def found() -> dict:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment, timeout=900)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return dict(json.loads(line) for line in done.stdout.splitlines())
-
-
-@pytest.mark.parametrize("name", [job["id"] for job in GOOD])
-def test_gates_and_slopes_are_right_and_nothing_else_is_written(found, name):
-    assert found[name] == []
-
-
-@pytest.mark.parametrize("name", [job["id"] for job in FAULTS])
-def test_fault_is_noticed(found, name):
-    assert found[name] and found[name][0].startswith("mismatch")
-
+found, *TESTS = checks_of(__file__, GOOD, FAULTS)
+test_ids_are_unique, test_outputs_are_right_and_nothing_else_is_written, test_fault_is_noticed = TESTS
 
 if __name__ == "__main__":
-    for job in GOOD + FAULTS:
-        with np.errstate(all="ignore"):
-            print(
-                json.dumps([job["id"], check(job, np.random.default_rng(zlib.crc32(job["id"].encode())))]), flush=True
-            )
+    main(GOOD + FAULTS, check)

@@ -1,27 +1,15 @@
-"""The portable kernel of a layer of experts' products, against float64, run by Triton's interpreter. No GPU, no torch.
-
-As test_moe.py, of which it takes memory with bands around it, and how a kernel is launched.
-"""
+"""The portable kernel of a layer of experts' products, against float64, run by Triton's interpreter. No GPU."""
 
 import importlib.util
 import itertools
-import json
-import os
-import subprocess
-import sys
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
+from by_hand import BAND, POISON, checks_of, guarded, launch, main
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from test_moe import BAND, POISON, guarded, launch  # noqa: E402
 
 COUNTS = (19, 0, 40, 1, 33)
 STORED = 70  # rows of A
@@ -140,25 +128,8 @@ def check(job: dict) -> list[str]:
     return problems + [f"{x} was written" for x in before if x != "d" and (before[x] != memory[x][0]).any()]
 
 
-@pytest.fixture(scope="module")
-def found() -> dict:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment, timeout=900)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return dict(json.loads(line) for line in done.stdout.splitlines())
-
-
-@pytest.mark.parametrize("name", [job["id"] for job in GOOD])
-def test_products_are_right_and_nothing_else_is_written(found, name):
-    assert found[name] == []
-
-
-@pytest.mark.parametrize("name", [job["id"] for job in FAULTS])
-def test_fault_is_noticed(found, name):
-    assert found[name] and found[name][0].startswith("mismatch")
-
+found, *TESTS = checks_of(__file__, GOOD, FAULTS)
+test_ids_are_unique, test_outputs_are_right_and_nothing_else_is_written, test_fault_is_noticed = TESTS
 
 if __name__ == "__main__":
-    for one in GOOD + FAULTS:
-        with np.errstate(all="ignore"):
-            print(json.dumps([one["id"], check(one)]), flush=True)
+    main(GOOD + FAULTS, check)

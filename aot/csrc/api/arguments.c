@@ -4,7 +4,13 @@
 
 #include "internal.h"
 
-HOT libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t bytes, const char *type) {
+HOT void init_args(void *args, uint64_t size, const void *defaults, uint64_t bytes) {
+  memset(args, 0, size);
+  memcpy(args, defaults, size < bytes ? size : bytes);
+  memcpy(args, &size, sizeof size);
+}
+
+libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t bytes, const char *type) {
   uint64_t size;
   if (!args) return fail(LIBGEMM_INVALID_ARGUMENT, "args is NULL: a %s is needed", type);
   memcpy(&size, args, sizeof size);

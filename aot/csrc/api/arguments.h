@@ -5,6 +5,9 @@
 #include "select/operands.h"
 #include "select/problem.h"
 
+/* Set a caller's struct of `size` bytes to these defaults, as far as it has them, and its first field to its size. */
+void init_args(void *args, uint64_t size, const void *defaults, uint64_t bytes);
+
 /* Copy a caller's struct of at least `oldest` bytes into ours: fields its older header lacks read as 0. */
 libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t bytes, const char *type);
 

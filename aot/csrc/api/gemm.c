@@ -6,9 +6,7 @@
 
 void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size) {
   libgemm_gemm_args defaults = {.batch = 1, .alpha = 1.0f};
-  memset(args, 0, size);
-  memcpy(args, &defaults, size < sizeof defaults ? size : sizeof defaults);
-  args->size = size;
+  init_args(args, size, &defaults, sizeof defaults);
 }
 
 /* Whether A and B are read, and C. */

@@ -6,9 +6,7 @@
 
 void libgemm_grouped_gemm_args_init(libgemm_grouped_gemm_args *args, uint64_t size) {
   libgemm_grouped_gemm_args defaults = {.alpha = 1.0f, .device = -1};
-  memset(args, 0, size);
-  memcpy(args, &defaults, size < sizeof defaults ? size : sizeof defaults);
-  args->size = size;
+  init_args(args, size, &defaults, sizeof defaults);
 }
 
 static libgemm_status read_words(const libgemm_grouped_gemm_args *args, libgemm_grouped_gemm_args *a) {

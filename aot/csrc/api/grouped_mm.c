@@ -6,9 +6,7 @@
 
 void libgemm_grouped_mm_args_init(libgemm_grouped_mm_args *args, uint64_t size) {
   libgemm_grouped_mm_args defaults = {.alpha = 1.0f, .offs_format = LIBGEMM_ENDS_I32};
-  memset(args, 0, size);
-  memcpy(args, &defaults, size < sizeof defaults ? size : sizeof defaults);
-  args->size = size;
+  init_args(args, size, &defaults, sizeof defaults);
 }
 
 static bool reads_ab(const libgemm_grouped_mm_args *a) { return a->k > 0 && a->alpha != 0.0f && a->groups > 0; }

@@ -5,9 +5,7 @@
 
 void libgemm_moe_args_init(libgemm_moe_args *args, uint64_t size) {
   libgemm_moe_args defaults = {.gate_alpha = 1.702f};
-  memset(args, 0, size);
-  memcpy(args, &defaults, size < sizeof defaults ? size : sizeof defaults);
-  args->size = size;
+  init_args(args, size, &defaults, sizeof defaults);
 }
 
 /* The workspace, in bytes from its first: what is between the parts. */

@@ -7,16 +7,12 @@
 
 void libgemm_moe_gate_args_init(libgemm_moe_gate_args *args, uint64_t size) {
   libgemm_moe_gate_args defaults = {.gate_alpha = 1.702f};
-  memset(args, 0, size);
-  memcpy(args, &defaults, size < sizeof defaults ? size : sizeof defaults);
-  args->size = size;
+  init_args(args, size, &defaults, sizeof defaults);
 }
 
 void libgemm_moe_gate_grad_args_init(libgemm_moe_gate_grad_args *args, uint64_t size) {
   libgemm_moe_gate_grad_args defaults = {.gate_alpha = 1.702f};
-  memset(args, 0, size);
-  memcpy(args, &defaults, size < sizeof defaults ? size : sizeof defaults);
-  args->size = size;
+  init_args(args, size, &defaults, sizeof defaults);
 }
 
 /* What both calls have: the gate's words, and how many rows and columns of H there are. */

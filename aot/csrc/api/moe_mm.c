@@ -6,9 +6,7 @@
 
 void libgemm_moe_mm_args_init(libgemm_moe_mm_args *args, uint64_t size) {
   libgemm_moe_mm_args defaults = {.alpha = 1.0f, .gate_alpha = 1.702f};
-  memset(args, 0, size);
-  memcpy(args, &defaults, size < sizeof defaults ? size : sizeof defaults);
-  args->size = size;
+  init_args(args, size, &defaults, sizeof defaults);
 }
 
 static bool is_empty(const libgemm_moe_mm_args *a) { return a->m == 0 || a->n == 0 || a->groups == 0; }

@@ -8,13 +8,13 @@
 enum { MOST_EXPERTS = 4096, MOST_PROGRAMS = 64 };
 
 void libgemm_moe_route_args_init(libgemm_moe_route_args *args, uint64_t size) {
-  memset(args, 0, size);
-  args->size = size;
+  libgemm_moe_route_args defaults = {0};
+  init_args(args, size, &defaults, sizeof defaults);
 }
 
 void libgemm_moe_sum_args_init(libgemm_moe_sum_args *args, uint64_t size) {
-  memset(args, 0, size);
-  args->size = size;
+  libgemm_moe_sum_args defaults = {0};
+  init_args(args, size, &defaults, sizeof defaults);
 }
 
 /* ---- Routing ---- */

@@ -25,8 +25,7 @@ HOT static libgemm_status check_types(const struct problem *p) {
   return LIBGEMM_OK;
 }
 
-HOT libgemm_status check_range(const char *name, int64_t value, int64_t from, int64_t most) {
-  if (value >= from && value <= most) return LIBGEMM_OK;
+libgemm_status out_of_range(const char *name, int64_t value, int64_t from, int64_t most) {
   return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: allowed is %lld to %lld", name, (long long)value, (long long)from,
               (long long)most);
 }

@@ -92,7 +92,10 @@ static inline void state_gpu(struct problem *problem, const struct gpu *gpu) {
 }
 
 /* INVALID_ARGUMENT unless the value lies in `from` to `most`; names are those of the C structs. */
-libgemm_status check_range(const char *name, int64_t value, int64_t from, int64_t most);
+libgemm_status out_of_range(const char *name, int64_t value, int64_t from, int64_t most);
+static inline libgemm_status check_range(const char *name, int64_t value, int64_t from, int64_t most) {
+  return value >= from && value <= most ? LIBGEMM_OK : out_of_range(name, value, from, most);
+}
 
 /* Check types, flags and the sizes' range. */
 libgemm_status check_problem(const struct problem *problem);

@@ -50,7 +50,7 @@ def from_products(
 
 
 def check_words(activation: str | None, gate: str | None, gate_alpha: float, gate_limit: float) -> None:
-    """What libgemm.moe() says of them, for ways that are not it alone."""
+    """What libgemm.moe() checks of them, for ways that do not call it: before anything is launched."""
     if (activation or "none") not in FUNCTIONS or gate not in (None, "halves", "pairs"):
         allowed = f"activations are {', '.join(FUNCTIONS)}; gates 'halves', 'pairs' and None"
         raise invalid(f"activation = {activation!r}, gate = {gate!r}: {allowed}")
@@ -74,13 +74,14 @@ def moe(
     ids = expert_ids if expert_ids.is_contiguous() else expert_ids.contiguous()
     share = weights if weights is None or weights.is_contiguous() else weights.contiguous()
     words = (activation, gate, float(gate_alpha), float(gate_limit))
-    check_words(*words)
     x, w_in, w_out, bias_in, bias_out = functions.autocast(x, w_in, w_out, bias_in, bias_out)
     if x.dtype not in HALVES:
+        check_words(*words)
         return from_products(x, w_in, w_out, ids, share, *words, bias_in, bias_out)
     given = (x, w_in, w_out, ids, share, bias_in, bias_out)
     run: Any = layer_kernels if functions.is_plain(*given) else layer_operators
     if functions.is_recorded(*given):
+        check_words(*words)
         record = layer_operators.Recorded.apply if run is layer_kernels else layer_operators.moe_forward
         made: Tensor = record(*given, *words)[0]
         return made

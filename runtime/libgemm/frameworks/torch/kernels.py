@@ -21,25 +21,38 @@ def by_rows(x: Any) -> Any:
     return x if x.stride(-1) == 1 and x.stride(-2) >= x.shape[-1] else x.contiguous()
 
 
-def with_copies(call: Callable[..., Any], a: Any, b: Any, c: Any, bias: Any) -> Any:
-    """The call, as torch makes it of operands with any strides. What libgemm takes is looked at no further."""
+def packed(x: Any) -> Any:
+    return x if x is None else x.contiguous()
+
+
+def with_copies(call: Callable[..., Any], given: tuple[Any, ...], ways: tuple[Callable[[Any], Any], ...]) -> Any:
+    """The call, as torch makes it of operands with any strides: where libgemm refuses, of each as its way stores it.
+    What libgemm takes is looked at no further."""
     try:
-        return call(a, b, c, bias)
+        return call(*given)
     except libgemm.Error:
-        copies = stored(a), stored(b), by_rows(c), bias if bias is None else bias.contiguous()
-        if all(x is y for x, y in zip(copies, (a, b, c, bias), strict=True)):
+        copies = tuple(way(x) for way, x in zip(ways, given, strict=True))
+        if all(x is y for x, y in zip(copies, given, strict=True)):
             raise
     return call(*copies)
 
 
 def gemm(a: Any, b: Any, c: Any, bias: Any, alpha: float, beta: float, precision: str | None, out_dtype: Any) -> Any:
     words: dict[str, Any] = {"alpha": alpha, "beta": beta, "precision": precision, "out_dtype": out_dtype}
-    return with_copies(lambda a, b, c, bias: libgemm.gemm(a, b, c, bias=bias, **words), a, b, c, bias)
+
+    def call(a: Any, b: Any, c: Any, bias: Any) -> Any:
+        return libgemm.gemm(a, b, c, bias=bias, **words)
+
+    return with_copies(call, (a, b, c, bias), (stored, stored, by_rows, packed))
 
 
 def grouped_mm(a: Any, b: Any, offs: Any, bias: Any, precision: str | None, out_dtype: Any, zero_tail: bool) -> Any:
     words: dict[str, Any] = {"precision": precision, "out_dtype": out_dtype, "tail": "zero" if zero_tail else "leave"}
-    return with_copies(lambda a, b, _, bias: libgemm.grouped_mm(a, b, offs, bias=bias, **words), a, b, None, bias)
+
+    def call(a: Any, b: Any, bias: Any) -> Any:
+        return libgemm.grouped_mm(a, b, offs, bias=bias, **words)
+
+    return with_copies(call, (a, b, bias), (stored, stored, packed))
 
 
 def moe_route(expert_ids: Any, groups: int) -> Any:

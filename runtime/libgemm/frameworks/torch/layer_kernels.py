@@ -12,7 +12,7 @@ from torch import Tensor
 import libgemm
 from libgemm._library import invalid
 from libgemm._moe import inner_size
-from libgemm.frameworks.torch.kernels import by_rows, stored
+from libgemm.frameworks.torch.kernels import by_rows, packed, stored, with_copies
 
 Gate = tuple[str, str | None, float, float]  # activation, gate, gate_alpha, gate_limit, as libgemm.moe() takes them
 
@@ -21,10 +21,8 @@ def words(gate: Gate) -> dict[str, Any]:
     return dict(zip(("activation", "gate", "gate_alpha", "gate_limit"), gate, strict=True))
 
 
-def addressable(*given: Any) -> tuple[Any, ...]:
-    """x, w_in, w_out, bias_in and bias_out of any strides as libgemm takes them: themselves, or copies."""
-    x, w_in, w_out, *biases = given
-    return (by_rows(x), stored(w_in), stored(w_out), *(b if b is None else b.contiguous() for b in biases))
+# How libgemm takes x, w_in, w_out, bias_in and bias_out: what is stored otherwise is copied so.
+WAYS = (by_rows, stored, stored, packed, packed)
 
 
 def moe(
@@ -34,15 +32,7 @@ def moe(
     def call(x: Any, w_in: Any, w_out: Any, bias_in: Any, bias_out: Any) -> Any:
         return libgemm.moe(x, w_in, w_out, expert_ids, weights, bias_in=bias_in, bias_out=bias_out, **words(gate))
 
-    given = (x, w_in, w_out, bias_in, bias_out)
-    try:
-        made: Tensor = call(*given)
-        return made
-    except libgemm.Error:
-        copies = addressable(*given)
-        if all(one is other for one, other in zip(copies, given, strict=True)):
-            raise
-    made = call(*copies)
+    made: Tensor = with_copies(call, (x, w_in, w_out, bias_in, bias_out), WAYS)
     return made
 
 
@@ -68,16 +58,12 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The layer, Z, and rows, places and offs of moe_route()."""
     check_sizes(x, w_in, w_out, expert_ids, weights, bias_in, bias_out, gate[1] is not None)
-    x, w_in, w_out, bias_in, bias_out = addressable(x, w_in, w_out, bias_in, bias_out)
+    given = (x, w_in, w_out, bias_in, bias_out)
+    x, w_in, w_out, bias_in, bias_out = (way(t) for way, t in zip(WAYS, given, strict=True))
     rows, places, offs = libgemm.moe_route(expert_ids, w_in.shape[0])
     z = libgemm.moe_mm(x, w_in, offs, rows=rows, bias=bias_in)
     made = libgemm.grouped_mm(libgemm.moe_gate(z, **words(gate)), w_out, offs, bias=bias_out)
     return libgemm.moe_sum(made, places, weights), z, rows, places, offs
-
-
-def gathered(x: Tensor, rows: Tensor) -> Tensor:
-    """A row of x for each entry; any for what is nobody's entry, behind the last end."""
-    return x.index_select(0, rows.clamp(min=0))
 
 
 def weight_gradient(left: Tensor, right: Tensor, offs: Tensor, like: Tensor) -> Tensor:
@@ -119,8 +105,10 @@ def backward(
     *gate, wants = rest
     wants_x, wants_in, wants_out, wants_weights, wants_bias_in, wants_bias_out = wants
     grad, turned = grad.contiguous(), stored(w_out).mT
+    if wants_in or wants_out or wants_bias_out:  # a row for each entry; any for what is nobody's, behind the last end
+        own = rows.clamp(min=0)
     if wants_out or wants_bias_out:
-        of_rows = gathered(grad, rows)
+        of_rows = grad.index_select(0, own)
         dh = libgemm.grouped_mm(of_rows, turned, offs)
     else:
         dh = libgemm.moe_mm(grad, turned, offs, rows=rows)
@@ -129,7 +117,7 @@ def backward(
     if w_in is not None and wants_x:
         made[0] = libgemm.moe_sum(libgemm.grouped_mm(dz, stored(w_in).mT, offs), places)
     if x is not None and w_in is not None and wants_in:
-        made[1] = weight_gradient(gathered(x, rows), dz, offs, w_in)
+        made[1] = weight_gradient(x.index_select(0, own), dz, offs, w_in)
     if wants_out:
         made[2] = weight_gradient(h, of_rows, offs, w_out)
     if weights is not None and wants_weights:

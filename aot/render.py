@@ -55,6 +55,14 @@ def launcher_name(kernel: str) -> str:
     return "launch_" + kernel.replace(".", "_")
 
 
+def value_of(name: str) -> str:
+    """Where a launcher has a parameter: in struct call of launch/call.h."""
+    argument, _, field = name.partition(".")
+    if not field:
+        return f"call->{name}"
+    return f"*call->{argument}" if field == "map" else "call->no_size" if "shape" in field else "call->no_stride"
+
+
 def launch_signatures(artifacts: list[Artifact]) -> dict[str, tuple]:
     """kernel -> its parameters; every artifact of a kernel must have the same ones."""
     found: dict[str, Artifact] = {}
@@ -151,7 +159,8 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
     names = {kind: f"{kind}-{hashlib.sha256(data).hexdigest()[:16]}.bin" for kind, data in blobs.items()}
     files: dict[str, str | bytes] = {names[kind]: data for kind, data in blobs.items()}
     for kernel, params in signatures.items():
-        text = env.get_template("launcher.c.j2").render(kernel=kernel, launcher=launcher_name(kernel), params=params)
+        values = [{"name": p.name, "size": p.size, "value": value_of(p.name)} for p in params]
+        text = env.get_template("launcher.c.j2").render(kernel=kernel, launcher=launcher_name(kernel), params=values)
         files[f"{launcher_name(kernel)}.c"] = text
     files["table.c"] = env.get_template("table.c.j2").render(
         rows=[

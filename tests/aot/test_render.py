@@ -11,8 +11,9 @@ from sample import ROOT, sample_rows
 from aot.artifact import Param
 from aot.manifest import build_id, make_manifest
 from aot.pack import pack
+from aot.params import DESCRIPTOR
 from aot.render import TEMPLATES as TEMPLATE_FOLDER
-from aot.render import RenderError, bucket, in_table_order, render
+from aot.render import RenderError, bucket, in_table_order, render, value_of
 from kernels.table.model import tuned
 
 GOLDEN = ROOT / "tests" / "aot" / "golden"
@@ -51,6 +52,11 @@ def test_a_misspelt_attribute_in_a_template_raises(tmp_path):
     path.write_text(path.read_text().replace("param.size", "param.sise"))
     with pytest.raises(jinja2.UndefinedError, match="sise"):
         rendered(templates=tmp_path / "templates")
+
+
+def test_a_descriptor_passes_its_map_and_zeros():
+    values = [value_of(f"a_desc.{field}") for field, _ in DESCRIPTOR]
+    assert values == ["*call->a_desc", *["call->no_size"] * 2, *["call->no_stride"] * 2]
 
 
 def test_two_artifacts_of_one_kernel_must_take_the_same_parameters():

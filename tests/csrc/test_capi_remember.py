@@ -264,3 +264,19 @@ def test_a_remembered_choice_of_packed_groups_is_launched_on_what_this_call_need
             x: launch[x] for x in ("kernel", "grid", "cluster")
         }
         assert values(last_launch()) == values(launch)
+
+
+@needs(90)
+@in_stand_in()
+def test_a_map_that_gives_way_during_its_own_call_is_launched_as_it_was():
+    """A's and B's maps are the oldest when one of D's, each of another matrix, takes the place of either."""
+    kept = 4096  # KEPT of launch/plan_cache.c
+    ok(big(d=at(3)).run())
+    wanted = {name: found for name, found in maps(last_launch()).items() if name in "ab"}
+    for i in range(1, kept + 8):
+        ok(big(d=at(3) + 16 * i).run())
+        if i > kept - 8:
+            found = maps(last_launch())
+            assert {name: found[name] for name in "ab"} == wanted
+            assert found["d"][0] == at(3) + 16 * i
+    assert encoded() > kept + 8  # A's and B's too, once more

@@ -103,7 +103,7 @@ HOT static libgemm_status run(const libgemm_gemm_args *a, const struct operands 
   CUdeviceptr workspace = (CUdeviceptr)a->workspace;
   fill_call(a, o, &call);
   if (plan->copier) TRY(queue_copies(p, plan->copier, device, &call, &workspace, a->stream));
-  TRY(encode_tensors(plan, device, &call));
+  TRY(find_maps(plan, device, &call));
   call.splits = plan->splits;
   if (plan->row->guard & GUARD_CLUSTER) {
     call.cluster = plan->splits;

@@ -144,7 +144,7 @@ static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operand
   TRY(check_pointers(a, o, device));
   TRY(plan_for(p, device, make_plan, &made, &plan));
   fill_call(a, o, &call);
-  TRY(encode_tensors(plan, device, &call));
+  TRY(find_maps(plan, device, &call));
   call.splits = plan->splits;
   if (plan->row->guard & GUARD_CLUSTER) call.cluster = plan->splits;
   int64_t blocks = least(most_tiles(a, plan->row) * plan->splits, plan->blocks);

@@ -113,7 +113,7 @@ static libgemm_status run(const libgemm_moe_mm_args *a, const struct operands *o
   TRY(check_pointers(a, o, device));
   TRY(plan_for(p, device, make_plan, &made, &plan));
   fill_call(a, o, &call);
-  TRY(encode_tensors(plan, device, &call));
+  TRY(find_maps(plan, device, &call));
   /* Each group adds at most a part of a tile. */
   int64_t tiles = (a->m / plan->row->block_m + a->groups) * ceil_div(a->n, plan->row->block_n);
   return plan->row->launch(plan->row, device, &call, least(tiles, plan->blocks), a->stream);

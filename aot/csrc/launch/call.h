@@ -14,15 +14,9 @@ struct tensor_map {
   _Alignas(64) unsigned char bytes[128];
 };
 
-/* A tensor descriptor argument as Triton passes it; kernels read the map alone, so sizes and strides stay 0. */
-struct tensor {
-  struct tensor_map map;
-  int32_t shape[2];
-  int64_t strides[2];
-};
-
 /* The value of every run-time argument a kernel can have. Field names are the kernels' argument names; generated
- * launchers take the address of the fields they need and assert each size against the cubin's parameter table. */
+ * launchers take the address of the fields they need, and of what descriptors point to, and assert each size against
+ * the cubin's parameter table. */
 struct call {
   CUdeviceptr a_ptr, b_ptr, c_ptr, d_ptr, bias_ptr;
   CUdeviceptr a_ptrs, b_ptrs, c_ptrs, d_ptrs, bias_ptrs;
@@ -49,8 +43,13 @@ struct call {
   CUdeviceptr h_ptr, sums_ptr; /* of a gate's gradient */
   int64_t ldh;
   CUdeviceptr scratch; /* Triton's trailing scratch pointers: in the workspace, null for rows without scratch_bytes */
-  /* last: written by encode_tensors alone, those that a row takes; in the order of enum tensor_name */
-  struct tensor a_desc, b_desc, c_desc, c_desc_2, c_desc_4, c_desc_8, d_desc, d_desc_2, d_desc_4, d_desc_8;
+  int32_t no_size;     /* 0, beside each map, as are strides: Triton passes them, kernels read the map alone */
+  int64_t no_stride;
+  /* Last: set by find_maps alone, those that a row takes; in the order of enum tensor_name. Each is kept from an
+   * earlier call, or is one of own_maps, which then were made or copied for this call. */
+  struct tensor_map *a_desc, *b_desc, *c_desc, *c_desc_2, *c_desc_4, *c_desc_8;
+  struct tensor_map *d_desc, *d_desc_2, *d_desc_4, *d_desc_8;
+  struct tensor_map own_maps[TENSOR_COUNT];
 };
 
 /* Copy a row's cubin out of the library. */
@@ -59,9 +58,9 @@ libgemm_status read_cubin(const struct row *row, void *out);
 /* Load a row's kernel and prepare it for a device whose context is current. */
 libgemm_status load_row(const struct row *row, const struct device *device);
 
-/* Encode the descriptors a row takes, from the call's pointers, sizes and leading dimensions. */
+/* Find or encode the tensor maps a row takes, by the call's pointers, sizes and leading dimensions. */
 struct plan;
-libgemm_status encode_tensors(const struct plan *plan, const struct device *device, struct call *call);
+libgemm_status find_maps(const struct plan *plan, const struct device *device, struct call *call);
 
 /* The one place that launches. `parameters` are addresses in the kernel's order. */
 libgemm_status launch_row(const struct row *row, const struct device *device, const struct call *call,

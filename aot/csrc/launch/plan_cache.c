@@ -198,10 +198,10 @@ HOT libgemm_status plan_for(struct problem *p, const struct device *device, plan
 
 /* ---- Tensor maps ---- */
 
-HOT const struct tensor_map *cached_map(const struct matrix *matrix, uint16_t *recent) {
+HOT struct tensor_map *cached_map(const struct matrix *matrix, uint16_t *recent) {
   if (!memory) return NULL;
   if (recent) {
-    const struct known_map *last = &memory->maps[*recent];
+    struct known_map *last = &memory->maps[*recent];
     if (memcmp(&last->matrix, matrix, sizeof *matrix) == 0) return &last->map;
   }
   uint64_t hash = hash_of_map(matrix);
@@ -209,7 +209,7 @@ HOT const struct tensor_map *cached_map(const struct matrix *matrix, uint16_t *r
   for (int i = 0; i < WAYS; i++) {
     uint32_t number = set[i] % KEPT;
     if (set[i] != place_of(hash, number)) continue;
-    const struct known_map *found = &memory->maps[number];
+    struct known_map *found = &memory->maps[number];
     if (memcmp(&found->matrix, matrix, sizeof *matrix) == 0) {
       if (recent) *recent = (uint16_t)number;
       return &found->map;

@@ -36,7 +36,7 @@ libgemm_status plan_for(struct problem *problem, const struct device *device, pl
 
 /* The tensor map of exactly this matrix that this thread last encoded, or NULL. Valid until the next cache_map.
  * *recent, unless it is NULL, says where to look first, and then where it was. */
-const struct tensor_map *cached_map(const struct matrix *matrix, uint16_t *recent);
+struct tensor_map *cached_map(const struct matrix *matrix, uint16_t *recent);
 void cache_map(const struct matrix *matrix, const struct tensor_map *map);
 
 #endif

@@ -16,14 +16,14 @@ static libgemm_status encode(const struct matrix *m, const struct driver *driver
   return LIBGEMM_OK;
 }
 
-HOT static libgemm_status fill(const struct matrix *m, const struct driver *driver, uint16_t *recent,
-                               struct tensor *tensor) {
-  tensor->shape[0] = tensor->shape[1] = 0;
-  tensor->strides[0] = tensor->strides[1] = 0;
-  const struct tensor_map *known = cached_map(m, recent);
-  if (!known) return encode(m, driver, &tensor->map);
-  tensor->map = *known;
-  return LIBGEMM_OK;
+/* This call is to keep its maps itself: making one may take the place of those that were found. */
+static void own(struct call *call, int found) {
+  struct tensor_map **maps = &call->a_desc;
+  for (int i = 0; i < found; i++) {
+    if (!maps[i]) continue;
+    call->own_maps[i] = *maps[i];
+    maps[i] = &call->own_maps[i];
+  }
 }
 
 /* Elements from the gate's first column in B to up's; 0 where a row's map has no dimension for them. */
@@ -68,19 +68,28 @@ HOT static struct matrix matrix_of(const struct row *row, const struct call *cal
 
 /* A C that is not read may not exist: its maps are D's, whose boxes it shares. So are those of parts that a tile has
  * not: kernels look at neither, but a launch holds nothing that a call did not set. */
-HOT libgemm_status encode_tensors(const struct plan *plan, const struct device *device, struct call *call) {
+HOT libgemm_status find_maps(const struct plan *plan, const struct device *device, struct call *call) {
   const struct row *row = plan->row;
-  struct tensor *tensors = &call->a_desc, *c = tensors + TENSOR_C, *d = tensors + TENSOR_D;
-  bool reads_c = call->beta != 0.0f;
+  struct tensor_map **maps = &call->a_desc, **c = maps + TENSOR_C, **d = maps + TENSOR_D;
+  bool reads_c = call->beta != 0.0f, owns = false;
   for (int i = 0; i < TENSOR_COUNT; i++) {
+    maps[i] = NULL;
     if (!row->boxes[i].rows || (i >= TENSOR_C && i < TENSOR_D && !reads_c)) continue;
     struct matrix matrix = matrix_of(row, call, i);
     matrix.device = (int16_t)device->ordinal, matrix.box = row->boxes[i];
-    TRY(fill(&matrix, device->driver, plan->recent ? plan->recent + i : NULL, &tensors[i]));
+    maps[i] = cached_map(&matrix, plan->recent ? plan->recent + i : NULL);
+    if (maps[i] && !owns) continue;
+    if (!owns) own(call, i);
+    owns = true;
+    if (maps[i])
+      call->own_maps[i] = *maps[i];
+    else
+      TRY(encode(&matrix, device->driver, &call->own_maps[i]));
+    maps[i] = &call->own_maps[i];
   }
   for (int i = 0; i < row->parts; i++) {
-    if (!row->boxes[TENSOR_D + i].rows) d[i] = *d;
-    if (!reads_c || !row->boxes[TENSOR_C + i].rows) c[i] = d[i];
+    if (!d[i]) d[i] = *d;
+    if (!c[i]) c[i] = d[i];
   }
   return LIBGEMM_OK;
 }

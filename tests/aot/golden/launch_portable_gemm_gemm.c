@@ -5,31 +5,30 @@
 HOT libgemm_status launch_portable_gemm_gemm(const struct row *row, const struct device *device, struct call *call, int64_t grid_x,
                               libgemm_stream stream);
 
-_Static_assert(sizeof(((struct call *)0)->a_ptr) == 8, "portable.gemm.gemm: a_ptr has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->b_ptr) == 8, "portable.gemm.gemm: b_ptr has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->c_ptr) == 8, "portable.gemm.gemm: c_ptr has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->d_ptr) == 8, "portable.gemm.gemm: d_ptr has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->bias_ptr) == 8, "portable.gemm.gemm: bias_ptr has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->M) == 4, "portable.gemm.gemm: M has 4 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->N) == 4, "portable.gemm.gemm: N has 4 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->K) == 4, "portable.gemm.gemm: K has 4 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->lda) == 8, "portable.gemm.gemm: lda has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->ldb) == 8, "portable.gemm.gemm: ldb has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->ldc) == 8, "portable.gemm.gemm: ldc has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->ldd) == 8, "portable.gemm.gemm: ldd has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->batch_stride_a) == 8, "portable.gemm.gemm: batch_stride_a has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->batch_stride_b) == 8, "portable.gemm.gemm: batch_stride_b has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->batch_stride_c) == 8, "portable.gemm.gemm: batch_stride_c has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->batch_stride_d) == 8, "portable.gemm.gemm: batch_stride_d has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->batch_stride_bias) == 8, "portable.gemm.gemm: batch_stride_bias has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->alpha) == 4, "portable.gemm.gemm: alpha has 4 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->beta) == 4, "portable.gemm.gemm: beta has 4 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->activation) == 4, "portable.gemm.gemm: activation has 4 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->scratch) == 8, "portable.gemm.gemm: scratch has 8 bytes in the cubin");
-_Static_assert(sizeof(((struct call *)0)->scratch) == 8, "portable.gemm.gemm: scratch has 8 bytes in the cubin");
-
 HOT libgemm_status launch_portable_gemm_gemm(const struct row *row, const struct device *device, struct call *call, int64_t grid_x,
                               libgemm_stream stream) {
+  _Static_assert(sizeof(call->a_ptr) == 8, "portable.gemm.gemm: a_ptr has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->b_ptr) == 8, "portable.gemm.gemm: b_ptr has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->c_ptr) == 8, "portable.gemm.gemm: c_ptr has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->d_ptr) == 8, "portable.gemm.gemm: d_ptr has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->bias_ptr) == 8, "portable.gemm.gemm: bias_ptr has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->M) == 4, "portable.gemm.gemm: M has 4 bytes in the cubin");
+  _Static_assert(sizeof(call->N) == 4, "portable.gemm.gemm: N has 4 bytes in the cubin");
+  _Static_assert(sizeof(call->K) == 4, "portable.gemm.gemm: K has 4 bytes in the cubin");
+  _Static_assert(sizeof(call->lda) == 8, "portable.gemm.gemm: lda has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->ldb) == 8, "portable.gemm.gemm: ldb has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->ldc) == 8, "portable.gemm.gemm: ldc has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->ldd) == 8, "portable.gemm.gemm: ldd has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->batch_stride_a) == 8, "portable.gemm.gemm: batch_stride_a has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->batch_stride_b) == 8, "portable.gemm.gemm: batch_stride_b has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->batch_stride_c) == 8, "portable.gemm.gemm: batch_stride_c has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->batch_stride_d) == 8, "portable.gemm.gemm: batch_stride_d has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->batch_stride_bias) == 8, "portable.gemm.gemm: batch_stride_bias has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->alpha) == 4, "portable.gemm.gemm: alpha has 4 bytes in the cubin");
+  _Static_assert(sizeof(call->beta) == 4, "portable.gemm.gemm: beta has 4 bytes in the cubin");
+  _Static_assert(sizeof(call->activation) == 4, "portable.gemm.gemm: activation has 4 bytes in the cubin");
+  _Static_assert(sizeof(call->scratch) == 8, "portable.gemm.gemm: scratch has 8 bytes in the cubin");
+  _Static_assert(sizeof(call->scratch) == 8, "portable.gemm.gemm: scratch has 8 bytes in the cubin");
   void *parameters[] = {
       &call->a_ptr,
       &call->b_ptr,

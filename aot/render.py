@@ -8,7 +8,7 @@ import jinja2
 
 from aot.artifact import Artifact
 from aot.manifest import blocks_together, canonical, driver_floor, encoded_boxes
-from aot.pack import STRIPE, Packed, sums
+from aot.pack import STRIPE, Packed, checksum
 from kernels.table.activations import ACTIVATIONS
 from kernels.table.arguments import TENSORS
 from kernels.table.dtypes import DTYPES, PRECISIONS, TYPES
@@ -164,7 +164,8 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         files[f"{launcher_name(kernel)}.c"] = text
     files["table.c"] = env.get_template("table.c.j2").render(
         rows=[
-            {"variant": v, "artifact": a, "name": c_name(v, a), "sums": sums(a.cubin), "place": packed.places[v.name],
+            {"variant": v, "artifact": a, "name": c_name(v, a),
+             "checksum": checksum(a.cubin), "place": packed.places[v.name],
              "launcher": launcher_name(a.kernel),
              "op": ALL_OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a].c_enum,
              "d_type": DTYPES[v.problem.d].c_enum,

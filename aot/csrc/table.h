@@ -26,12 +26,6 @@ struct box {
 /* In the order of TENSORS in kernels/table/arguments.py: of C and D four boxes, the later ones narrower. */
 enum { TENSOR_A, TENSOR_B, TENSOR_C, TENSOR_D = TENSOR_C + 4, TENSOR_COUNT = TENSOR_D + 4 };
 
-/* A checksum: of a cubin's words of 8 bytes (little-endian, zeros at the end) the sum, and the sum of all sums on the
- * way, both modulo 2^64 (after Fletcher). Any one bit that changes, changes it. */
-struct sums {
-  uint64_t first, second;
-};
-
 /* How long a row takes on a problem, where nobody has measured it: kernels/table/model.py has the formula. */
 struct model {
   float fixed_ns, step_ns, tile_ns, byte_ps;
@@ -74,7 +68,11 @@ struct row {
   struct box boxes[TENSOR_COUNT];
   uint8_t parts; /* boxes of D that the kernel takes, and of C: 0, 1 or 4, of which a tile may not use all */
   uint32_t chunk, index, cubin_bytes; /* which of a chunk's cubins is its own */
-  struct sums sums;                   /* of the cubin */
+  /* Of the cubin's words of 8 bytes (little-endian, zeros at the end), from its size in bytes on: xor the word,
+   * multiply by 2^64 over the golden ratio, xor the upper half into the lower. A word that changes, changes it. Sums of
+   * words and of places would not do: one byte that changes before LZ4 unpacks it changes many words, in a pattern that
+   * cancels. */
+  uint64_t checksum;
 };
 
 /* 16-bit products that were measured as such, and the fit of the tile that won. Sizes are those of one of `count`; of

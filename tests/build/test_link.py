@@ -1,7 +1,9 @@
 """C text -> library: what the checks on the linked file refuse; two links give the same bytes. Compiles no kernel."""
 
+import itertools
 import platform
 import shutil
+import struct
 import subprocess
 
 import pytest
@@ -9,7 +11,7 @@ from sample import sample_rows
 
 import build.compiler
 from aot.manifest import make_manifest
-from aot.pack import pack
+from aot.pack import checksum, pack
 from aot.render import in_table_order, render
 from build.compile_all import BuildError
 from build.compiler import Compiler
@@ -49,6 +51,17 @@ def test_a_cubin_that_rows_of_two_targets_run_is_packed_once():
     assert (both.blob, both.chunks) == (alone.blob, alone.chunks)
     assert {a.variant: both.places[a.variant] for a in one} == alone.places
     assert [both.places[a.variant] for a in again] == [alone.places[a.variant] for a in one]
+
+
+def test_no_pattern_of_changed_words_leaves_the_checksum_as_it_was():
+    """Among them those that leave both sums, of words and of places times words: damaged LZ4 data once held one."""
+    words = (7, 0, 2**63, 2**64 - 1, 5, 5, 5, 0)
+    patterns = [(1, -2, 1), (1, -1, -1, 1), (2**63, 2**63), (1, 0, -2, 0, 1), (1,), (2**32, -(2**33), 2**32)]
+    found = [checksum(struct.pack("<8Q", *words)), checksum(struct.pack("<8Q", *words) + bytes(8))]
+    for pattern, at in itertools.product(patterns, range(4)):
+        changed = [0] * at + list(pattern) + [0] * 8
+        found.append(checksum(struct.pack("<8Q", *((w + d) % 2**64 for w, d in zip(words, changed, strict=False)))))
+    assert len(set(found)) == len(found)
 
 
 def test_two_folders_give_the_same_bytes(tmp_path):

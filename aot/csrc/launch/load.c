@@ -23,19 +23,20 @@ static libgemm_status unpack_chunk(const struct row *row, unsigned char **out) {
   return LIBGEMM_OK;
 }
 
-static struct sums sums_of(const unsigned char *bytes, size_t count) {
-  struct sums sums = {0, 0};
-  uint64_t word;
+static uint64_t mixed(uint64_t found, uint64_t word) {
+  found = (found ^ word) * 0x9E3779B97F4A7C15u;
+  return found ^ found >> 32;
+}
+
+static uint64_t checksum(const unsigned char *bytes, size_t count) {
+  uint64_t found = count, word;
   for (; count >= sizeof word; bytes += sizeof word, count -= sizeof word) {
     memcpy(&word, bytes, sizeof word);
-    sums.first += word;
-    sums.second += sums.first;
+    found = mixed(found, word);
   }
   word = 0; /* the last bytes, if there are any */
   memcpy(&word, bytes, count);
-  sums.first += word;
-  sums.second += count ? sums.first : 0;
-  return sums;
+  return count ? mixed(found, word) : found;
 }
 
 libgemm_status read_cubin(const struct row *row, void *out) {
@@ -46,8 +47,7 @@ libgemm_status read_cubin(const struct row *row, void *out) {
   for (uint32_t done = 0; done < row->cubin_bytes; done += stripe_bytes, piece += apart)
     memcpy((unsigned char *)out + done, piece, (size_t)least(stripe_bytes, row->cubin_bytes - done));
   free(unpacked);
-  struct sums sums = sums_of(out, row->cubin_bytes);
-  return sums.first == row->sums.first && sums.second == row->sums.second ? LIBGEMM_OK : damaged(row);
+  return checksum(out, row->cubin_bytes) == row->checksum ? LIBGEMM_OK : damaged(row);
 }
 
 static libgemm_status load_kernel(const struct row *row, const struct driver *driver, CUkernel *kernel) {

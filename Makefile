@@ -26,7 +26,8 @@ gpu-test:
 	@$(PYTHON) tests/gpu/run.py
 
 bench:
-	@$(PYTHON) bench/run.py && $(PYTHON) bench/run_drawn.py && $(PYTHON) bench/measure/experts.py
+	@$(PYTHON) bench/run.py && $(PYTHON) bench/run_drawn.py && $(PYTHON) bench/measure/experts.py \
+		&& $(PYTHON) bench/run_scaled.py
 
 report:
 	@$(PYTHON) build/bootstrap.py report && .venv/bin/python bench/report/pictures.py && .venv/bin/python bench/report/readme.py
@@ -35,7 +36,8 @@ candidates:
 	@$(PYTHON) build/bootstrap.py build && .venv/bin/python -m build.tune.library
 
 tune:
-	@$(PYTHON) build/tune/dense.py $(if $(SHAPES),--file $(SHAPES)) $(if $(SHAPES),,&& $(PYTHON) build/tune/grouped.py) \
+	@$(PYTHON) build/tune/dense.py $(if $(SHAPES),--file $(SHAPES)) $(if $(SHAPES),,&& $(PYTHON) build/tune/grouped.py \
+		&& $(PYTHON) build/tune/dense.py --dtype e4m3 && $(PYTHON) build/tune/dense.py --dtype e4m3_fast) \
 		&& $(PYTHON) -m build.tune.merge && $(PYTHON) -m build.tune.fit
 
 lock:

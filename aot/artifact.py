@@ -53,6 +53,11 @@ class Artifact:
     def sha256(self) -> str:
         return hashlib.sha256(self.cubin).hexdigest()
 
+    @property
+    def signature(self) -> str:
+        """Names its parameters: a kernel's rows have the same ones, but that some also take scales."""
+        return self.kernel + ("_scaled" if any(param.name == "scaling" for param in self.params) else "")
+
     def launch_facts(self) -> dict:
         """Everything but the bytes, as plain JSON values."""
         facts = dataclasses.asdict(self)

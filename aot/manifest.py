@@ -6,8 +6,8 @@ import json
 
 from aot.artifact import Artifact, Box
 from aot.toolchain import ENVIRONMENT
-from kernels.table.model import known_of, tuned, tuned_name
-from kernels.table.spec import OPS, Variant
+from kernels.table.model import KINDS, known_of, tuned, tuned_name
+from kernels.table.spec import Variant
 
 SCHEMA = 1
 
@@ -48,7 +48,8 @@ def describe(variant: Variant, artifact: Artifact) -> dict:
     facts = artifact.launch_facts()
     facts["boxes"] = [dataclasses.asdict(box) for box in encoded_boxes(variant, artifact)]
     facts["ctas"] = blocks_together(variant, artifact)
-    del facts["variant"], facts["target"], facts["kernel"], facts["params"]  # params stand once for each kernel
+    facts["signature"] = artifact.signature
+    del facts["variant"], facts["target"], facts["kernel"], facts["params"]  # params stand once for each signature
     fit = digest(dataclasses.asdict(variant.fit)) if variant.fit else None
     return {**variant.to_dict(), **facts, "origin": "tuned" if variant.fit else "untuned", "fit": fit}
 
@@ -61,7 +62,7 @@ def build_id(rows: list[tuple[Variant, Artifact]]) -> str:
     for variant, _ in rows:
         digest.update(canonical([variant.to_dict(), dataclasses.asdict(variant.fit) if variant.fit else None]))
     for target in sorted({variant.target for variant, _ in rows}):
-        digest.update(canonical([known_of(target, op) for op in OPS]))
+        digest.update(canonical([known_of(target, kind) for kind in KINDS]))
     return digest.hexdigest()
 
 
@@ -84,13 +85,16 @@ def make_manifest(rows: list[tuple[Variant, Artifact]], version: str, toolchain:
             for target, artifacts in targets.items()
         },
         "tuning": {
-            tuned_name(target, op): found.origin for target in targets for op in OPS if (found := tuned(target, op))
+            tuned_name(target, kind): found.origin
+            for target in targets
+            for kind in KINDS
+            if (found := tuned(target, kind))
         },
-        "known": {tuned_name(target, op): digest(known_of(target, op)) for target in targets for op in OPS},
+        "known": {tuned_name(target, kind): digest(known_of(target, kind)) for target in targets for kind in KINDS},
         "families": {
             family.kernel: {**dataclasses.asdict(family), "name": family.full_name}
             for family in dict.fromkeys(variant.family for variant, _ in rows)
         },
-        "kernels": {artifact.kernel: [dataclasses.asdict(param) for param in artifact.params] for _, artifact in rows},
+        "signatures": {a.signature: [dataclasses.asdict(param) for param in a.params] for _, a in rows},
         "variants": [describe(variant, artifact) for variant, artifact in rows],
     }

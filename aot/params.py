@@ -11,7 +11,7 @@ TYPE_BYTES = {"i32": 4, "i64": 8, "fp32": 4}
 # What Triton makes of one descriptor argument: the map, then two sizes, then two strides, which kernels do not read.
 DESCRIPTOR = (("map", 128), ("shape[0]", 4), ("shape[1]", 4), ("strides[0]", 8), ("strides[1]", 8))
 # Triton's numbers for element types in descriptor metadata -> CUtensorMapDataType
-ELEMENTS = {6: 6, 7: 7, 8: 10, 9: 8, 10: 9}
+ELEMENTS = {0: 0, 6: 6, 7: 7, 8: 10, 9: 8, 10: 9}
 TFLOAT32 = 11
 
 

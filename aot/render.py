@@ -12,7 +12,7 @@ from aot.pack import STRIPE, Packed, checksum
 from kernels.table.activations import ACTIVATIONS
 from kernels.table.arguments import TENSORS
 from kernels.table.dtypes import DTYPES, PRECISIONS, TYPES
-from kernels.table.model import CLUSTERS, MACHINE, PENALTY, known_of
+from kernels.table.model import CLUSTERS, MACHINE, PENALTY, known_of, tuned_name
 from kernels.table.spec import HELPERS, LAYOUTS, OPS, Variant
 from kernels.table.targets import INTEGRATED, TARGETS
 
@@ -51,8 +51,8 @@ def in_table_order(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row[0].target, bucket(row[0])))
 
 
-def launcher_name(kernel: str) -> str:
-    return "launch_" + kernel.replace(".", "_")
+def launcher_name(signature: str) -> str:
+    return "launch_" + signature.replace(".", "_")
 
 
 def value_of(name: str) -> str:
@@ -63,16 +63,16 @@ def value_of(name: str) -> str:
     return f"*call->{argument}" if field == "map" else "call->no_size" if "shape" in field else "call->no_stride"
 
 
-def launch_signatures(artifacts: list[Artifact]) -> dict[str, tuple]:
-    """kernel -> its parameters; every artifact of a kernel must have the same ones."""
+def launch_signatures(artifacts: list[Artifact]) -> dict[str, Artifact]:
+    """signature -> an artifact that has it; all of them must have the same parameters."""
     found: dict[str, Artifact] = {}
     for artifact in artifacts:
-        first = found.setdefault(artifact.kernel, artifact)
+        first = found.setdefault(artifact.signature, artifact)
         if first.params != artifact.params:
             raise RenderError(
                 f"{artifact.variant} takes {artifact.params}, {first.variant} of the same kernel {first.params}"
             )
-    return {kernel: artifact.params for kernel, artifact in found.items()}
+    return found
 
 
 def bucket_starts(variants: list[Variant], first_row: int) -> list[int]:
@@ -91,7 +91,7 @@ def bucket_starts(variants: list[Variant], first_row: int) -> list[int]:
 
 def known_shapes(target: int, variants: list[Variant]) -> list[dict]:
     """Shapes whose winner was measured, where it is among these variants. Sorted: select/rows.c halves its way."""
-    symbols = {v.fit_name: fit_symbol(v) for v in variants if v.fit}
+    symbols = {v.fit_name: fit_symbol(v) for v in variants if v.fit and v.problem.measured_as in OPS}
     shapes = [
         {"m": m, "n": n, "k": k, "count": count, "layout": LAYOUTS.index(layout), "fit": symbols[tile]}
         for op in OPS
@@ -122,7 +122,7 @@ def target_tables(rows: list[Row]) -> list[dict]:
 
 
 def fit_symbol(variant: Variant) -> str:
-    return f"fit_sm{variant.target}_{variant.fit_name}"
+    return f"fit_{tuned_name(variant.target, variant.problem.measured_as)}_{variant.fit_name}"
 
 
 def fit_tables(variants: list[Variant]) -> list[dict]:
@@ -158,15 +158,15 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
     blobs = {"cubins": packed.blob, "manifest": canonical(manifest) + b"\0"}
     names = {kind: f"{kind}-{hashlib.sha256(data).hexdigest()[:16]}.bin" for kind, data in blobs.items()}
     files: dict[str, str | bytes] = {names[kind]: data for kind, data in blobs.items()}
-    for kernel, params in signatures.items():
-        values = [{"name": p.name, "size": p.size, "value": value_of(p.name)} for p in params]
-        text = env.get_template("launcher.c.j2").render(kernel=kernel, launcher=launcher_name(kernel), params=values)
-        files[f"{launcher_name(kernel)}.c"] = text
+    for signature, first in signatures.items():
+        launcher = launcher_name(signature)
+        values = [{"name": p.name, "size": p.size, "value": value_of(p.name)} for p in first.params]
+        text = env.get_template("launcher.c.j2").render(kernel=first.kernel, launcher=launcher, params=values)
+        files[f"{launcher}.c"] = text
     files["table.c"] = env.get_template("table.c.j2").render(
         rows=[
-            {"variant": v, "artifact": a, "name": c_name(v, a),
+            {"variant": v, "artifact": a, "name": c_name(v, a), "launcher": launcher_name(a.signature),
              "checksum": checksum(a.cubin), "place": packed.places[v.name],
-             "launcher": launcher_name(a.kernel),
              "op": ALL_OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a].c_enum,
              "d_type": DTYPES[v.problem.d].c_enum,
              "precision": PRECISIONS[v.problem.precision], "layout": LAYOUTS.index(v.problem.layout),
@@ -178,7 +178,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
             for v, a in rows
         ],
         tensors=TENSORS,
-        launchers=[launcher_name(kernel) for kernel in signatures],
+        launchers=[launcher_name(signature) for signature in signatures],
         targets=target_tables(rows),
         buildables=[
             {"target": number, "multiprocessors": target.multiprocessors, "shared_bytes": target.shared_bytes,

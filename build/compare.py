@@ -13,14 +13,15 @@ from collections import defaultdict
 from pathlib import Path
 
 SHOWN, WIDTH = 3, 200  # examples of each difference, and characters of one
-SOURCE = ("kernel",)  # where a kernel's source stands: no fact of the launch
+SOURCE = ("kernel", "signature")  # where a kernel's source stands: no fact of the launch
 WHOLE = ("schema", "toolchain", "targets", "tuning", "known", "families")
 
 
 def by_name(manifest: dict) -> dict[str, dict]:
-    """Each variant's record, with its kernel's parameters in it."""
-    parameters = manifest["kernels"]
-    return {row["name"]: {**row, "params": parameters[row["kernel"]]} for row in manifest["variants"]}
+    """Each variant's record, with its kernel's parameters in it. Older manifests have those by kernel."""
+    parameters = manifest.get("signatures") or manifest["kernels"]
+    rows = manifest["variants"]
+    return {row["name"]: {**row, "params": parameters[row.get("signature", row["kernel"])]} for row in rows}
 
 
 def order(rows: dict[str, dict]) -> dict[str, list[str]]:

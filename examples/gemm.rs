@@ -51,6 +51,8 @@ pub struct libgemm_gemm_args {
     pub reserved: i32,
     pub a_scale: *const c_void,
     pub b_scale: *const c_void,
+    pub batch_stride_a_scale: i64,
+    pub batch_stride_b_scale: i64,
 }
 
 #[link(name = "gemm")]

@@ -65,6 +65,9 @@ def unproven_words(results: Path, manifest_path: Path) -> list[str]:
     ]
 
 
+SCRIPTS = {"tutorial": "tutorial", "moe": "experts", "losses": "losses"}  # report -> what makes it
+
+
 def bench_words(results: Path, manifest_path: Path) -> list[str]:
     """One sentence for each committed benchmark: whether it speaks of the library in dist/."""
     if not manifest_path.is_file():
@@ -74,7 +77,7 @@ def bench_words(results: Path, manifest_path: Path) -> list[str]:
     for path in sorted(results.glob("*.json")):
         found = json.loads(path.read_text())["build_id"]
         kind = path.name.split(".")[1]
-        command = f"python bench/measure/{kind}.py" if kind in ("tutorial", "experts") else "make bench"
+        command = f"python bench/measure/{SCRIPTS[kind]}.py" if kind in SCRIPTS else "make bench"
         state = "speaks of this build" if found == built else f"is STALE (run `{command}`): it speaks of build"
         words.append(f"benchmark {path.name} {state} {found[:16]}")
     return words

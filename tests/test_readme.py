@@ -100,7 +100,14 @@ def torch_of_the_readme():
         return made
 
     torch = torch_like.install()
+
+    def like(tensor, dtype=None, shape=None):
+        return torch.empty(tensor.shape if shape is None else shape, dtype=dtype or tensor.dtype, device="cuda:0")
+
     torch.Tensor.T = property(turned)
+    torch.Tensor.abs, torch.Tensor.to = like, like
+    torch.Tensor.__truediv__ = lambda self, other: like(self)
+    torch.Tensor.amax = lambda self, dim, keepdim: like(self, shape=(self.shape[0], 1))
     torch.randn = lambda *shape, device, dtype: torch.empty(shape, dtype=dtype, device=f"{device}:0")
     torch.tensor = lambda values, device, dtype: torch.empty(len(values), dtype=dtype, device=f"{device}:0")
     torch.rand = lambda *shape, device: torch.empty(shape, dtype=torch.float32, device=f"{device}:0")
@@ -109,7 +116,7 @@ def torch_of_the_readme():
     ]
 
 
-INSIDE_TORCH = [program for program in blocks("python") if "libgemm.torch" in program]
+INSIDE_TORCH = [program for program in blocks("python") if "import libgemm.torch" in program]
 
 
 def test_the_example_inside_torch_runs_on_the_cpu():
@@ -137,7 +144,13 @@ def test_a_python_example_runs_as_it_stands(program):
     calls = sum(program.count(f"libgemm.{name}(") for name in ("gemm", "grouped_mm", "moe"))
     assert calls and len(launches()) >= calls
     shapes = {name: names[name].shape for name in ("y", "z", "gradients") if name in names}
-    assert shapes in ({"y": (4096, 14336)}, {"z": (4096, 1024), "gradients": (8, 4096, 1024)}, {"y": (64, 2048)})
+    known = (
+        {"y": (4096, 14336)},
+        {"z": (4096, 1024), "gradients": (8, 4096, 1024)},
+        {"y": (64, 2048)},
+        {"y": (64, 1024)},
+    )
+    assert shapes in known
 
 
 def test_links_and_named_files_exist(dist):

@@ -20,7 +20,7 @@ def ratio(row: dict) -> float:
 
 
 def listed_ratios(rows: list[dict]) -> str:
-    return listed([f"{ratio(row):.2f} ({row['model']})" for row in rows])
+    return listed([f"{ratio(row):.2f}" for row in rows])
 
 
 def span(rows: list[dict]) -> str:
@@ -39,10 +39,12 @@ def layer_item(path: Path, build: str) -> str:
     rows = found["rows"]
     prompt, train, decode = of(rows, "prefill"), of(rows, "train"), of(rows, "decode")
     tokens = sorted({row["tokens"] for row in decode})
+    models = listed([row["model"] for row in prompt])
     words = (
-        f"- **Mixture-of-experts blocks in bf16**, beside {found['peer']}'s: a prompt of {prompt[0]['tokens']} tokens "
-        f"{listed_ratios(prompt)} times as fast, a training step {listed_ratios(train)}; {tokens[0]} to {tokens[-1]} "
-        f"tokens {span(of(rows, 'decode', 'graph'))} in a CUDA graph, {span(of(rows, 'decode', 'eager'))} without."
+        f"- **Mixture-of-experts blocks in bf16** of {models}, beside {found['peer']}'s: a prompt of "
+        f"{prompt[0]['tokens']} tokens {listed_ratios(prompt)} times as fast, a training step {listed_ratios(train)}; "
+        f"{tokens[0]} to {tokens[-1]} tokens {span(of(rows, 'decode', 'graph'))} in a CUDA graph, "
+        f"{span(of(rows, 'decode', 'eager'))} without."
     )
     return wrapped(words, "  ")
 

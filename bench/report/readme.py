@@ -32,6 +32,7 @@ from bench.report.rows import (  # noqa: E402
     summarise,
     summary,
 )
+from bench.report.scaled import scaled_item, scaled_words  # noqa: E402
 from bench.report.words import OTHER_BUILD, listed, parts_of, table, wrapped  # noqa: E402
 from bench.suites.roofline import BYTES, FLOPS  # noqa: E402
 
@@ -207,6 +208,7 @@ def speed(path: Path, report: dict, built: str | None) -> list[str]:
     for name, rows in families(report["rows"]).items():
         found += shapes_words(name, rows)
     found += layer_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
+    found += scaled_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
     found += loss_words(path, lambda at, command, own: origin(at, command, own, built))
     found += tutorial_words(path, report, built)
     return found + (host_words(report["host"]) if report.get("host") else [])
@@ -224,7 +226,7 @@ def measured(built: str | None) -> str:
 
 def first_screen(path: Path) -> str:
     report = read(path)
-    return figures(report) + layer_item(path, report["build_id"])
+    return figures(report) + scaled_item(path, report["build_id"]) + layer_item(path, report["build_id"])
 
 
 def sections(dist: Path) -> dict[str, str]:

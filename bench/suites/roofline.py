@@ -1,12 +1,14 @@
 """The work of a row, and its roofline time on an H200: what bounds it from below. A leaf; times nothing."""
 
-FLOPS = {"bf16": 800e12, "f16": 800e12, "f32": 400e12}  # what an H200 gave cuBLAS at best; tf32 has half the rate
+# What an H200 gave cuBLAS at best, of 8-bit products with "fast" sums; tf32 has half the rate
+FLOPS = {"bf16": 800e12, "f16": 800e12, "f32": 400e12, "e4m3": 1430e12}
 BYTES = 4.3e12  # what it gave a device copy
-WIDTH = {"bf16": 2, "f16": 2, "f32": 4}
+WIDTH = {"bf16": 2, "f16": 2, "f32": 4, "e4m3": 1}
 
 
 def out_width(row: dict) -> int:
-    return 4 if row.get("out") == "f32" else WIDTH[row["dtype"]]
+    """Of an element of D: of 8-bit operands it is bfloat16 where it is "same"."""
+    return 4 if row.get("out") == "f32" else max(2, WIDTH[row["dtype"]])
 
 
 def problems(row: dict) -> list[tuple]:

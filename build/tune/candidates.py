@@ -1,13 +1,15 @@
 """What tuning measures: a grid of tiles for each family, pruned by rule. Larger than what ships; nothing here is built
 by `make build`. Stdlib only.
 
-One input type stands for all 16-bit ones: their kernels differ in nothing that takes time.
+One input type stands for all 16-bit ones: their kernels differ in nothing that takes time. 8-bit ones come twice:
+with sums in float32 and without.
 """
 
 import math
 
+from kernels.table.dtypes import DTYPES
 from kernels.table.portable import reference_rows
-from kernels.table.sm90 import hopper_variant
+from kernels.table.sm90 import hopper_variant, takes_scales
 from kernels.table.sm90_grouped import grouped_variant
 from kernels.table.spec import LAYOUTS, Problem, Variant
 
@@ -73,15 +75,29 @@ def flex_tiles(layout: str):
             yield (f"{name}_swap", right, left, 64, cluster) if swap else (name, left, right, 64, cluster)
 
 
-def candidates(target: int = 90, a: str = "bf16") -> list[Variant]:
-    """Every sensible row of `a` -> `a` for a target, the reference rows of the same problems with them."""
+# What is measured -> types of A and B and of D, how they are multiplied, and the layouts that have rows of their own.
+TYPES = {
+    "bf16": ("bf16", "bf16", "exact", LAYOUTS),
+    "f16": ("f16", "f16", "exact", LAYOUTS),
+    "e4m3": ("e4m3", "bf16", "exact", ("nt",)),
+    "e4m3_fast": ("e4m3", "bf16", "fast", ("nt",)),
+}
+
+
+def candidates(target: int = 90, types: str = "bf16") -> list[Variant]:
+    """Every sensible row of TYPES for a target; of 16-bit ones the reference rows of the same problems with them, which
+    others are far behind, and tiles whose blocks share loads."""
     rows = []
-    for layout in LAYOUTS:
-        problem = Problem("gemm", a, a, "exact", layout)
+    *operands, layouts = TYPES[types]
+    for layout in layouts:
+        problem = Problem("gemm", *operands, layout)
         tiles = [(family, *tile) for family, tiles in GRID.items() for tile in tiles]
         tiles += flex_tiles(layout)
+        if DTYPES[problem.a].scaled:
+            tiles = [tile for tile in tiles if takes_scales(problem, *tile) and (*tile, 1)[4] == 1]
+        else:
+            rows += [row for row in reference_rows(target) if row.problem == problem]
         rows += filter(None, (hopper_variant(problem, *tile) for tile in tiles))
-        rows += [row for row in reference_rows(target) if row.problem == problem]
     for row in rows:
         row.check()
     return rows

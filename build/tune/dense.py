@@ -29,7 +29,7 @@ from bench.suites import SUITES  # noqa: E402
 from bench.suites.dense_drawn import KINDS  # noqa: E402
 from bench.suites.records import MEASURED  # noqa: E402
 from bench.suites.roofline import aligned, floor_us  # noqa: E402
-from build.tune.candidates import FAR, candidates  # noqa: E402
+from build.tune.candidates import FAR, TYPES, candidates  # noqa: E402
 from kernels.table import model  # noqa: E402
 
 CANDIDATES = ROOT / ".cache" / "candidates"
@@ -44,12 +44,16 @@ def decoding(draw: random.Random) -> tuple:
     return m, round(n / 8) * 8, round(k / 8) * 8, layout
 
 
-def draw_shape(seed: int) -> tuple[int, int, int, str]:
-    """As the bench draws them, with seeds that it never has, or of decoding; floor below 3 ms."""
+def draw_shape(seed: int, types: str) -> tuple[int, int, int, str]:
+    """As the bench draws them, with seeds that it never has, or of decoding; floor below 3 ms. 8-bit operands have the
+    one layout that tensor cores take."""
+    dtype, _, _, layouts = TYPES[types]
     draw = random.Random(f"tune {seed}")
     while True:
         m, n, k, layout = draw.choice((*KINDS.values(), decoding))(draw)[:4]
-        row = {"m": m, "n": n, "k": k, "layout": layout, "dtype": "bf16", "out": "same"}
+        if layouts == ("nt",):
+            n, k, layout = n // 16 * 16, k // 16 * 16, "NT"
+        row = {"m": m, "n": n, "k": k, "layout": layout, "dtype": dtype, "out": "same"}
         if aligned(row) and floor_us(row) < 3000:
             return m, n, k, layout.lower()
 
@@ -83,8 +87,11 @@ class Worker:
         from bench.measure import timing
 
         self.timing, self.dtype = timing, dtype
-        self.type = {"bf16": torch.bfloat16, "f16": torch.float16}[dtype]
+        (a, d, self.precision, _), self.scaled = TYPES[dtype], dtype.startswith("e4m3")
+        types = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
+        self.type, self.out_type = types[a], types[d]
         libgemm.preload(0)
+        self.scales = torch.ones(1 << 17, device="cuda")
         major, minor = torch.cuda.get_device_capability()
         self.multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
         self.rows = self.table(major * 10 + minor, dtype)
@@ -95,12 +102,12 @@ class Worker:
 
     def matrix(self, rows: int, cols: int, turned: bool):
         shape = (cols, rows) if turned else (rows, cols)
-        made = self.torch.randn(shape, device="cuda", dtype=self.type)
+        made = self.torch.randn(shape, device="cuda").to(self.type)
         return made.t() if turned else made
 
     def near(self, m: int, n: int, k: int, layout: str) -> list[str]:
         """The candidates of a layout, without those that cannot win by the rates alone."""
-        work = model.packed_work(m, n, k, layout, self.multiprocessors)
+        work = model.packed_work(m, n, k, layout, self.multiprocessors, self.type.itemsize)
         us = {}
         for name, v in self.rows.items():
             if v.problem.layout == layout and (v.config.cluster == 1 or model.is_shared(work)):
@@ -111,10 +118,10 @@ class Worker:
     def measure(self, shape: tuple[int, int, int, str]) -> dict:
         m, n, k, layout = shape
         torch, libgemm = self.torch, self.libgemm
-        count = self.timing.rotations(2 * (m * k + n * k + m * n))
+        count = self.timing.rotations(self.type.itemsize * (m * k + n * k) + 2 * m * n)
         inputs = [
             (self.matrix(m, k, layout[0] == "t"), self.matrix(k, n, layout[1] == "t"),
-             torch.empty(m, n, device="cuda", dtype=self.type)) for _ in range(count)
+             torch.empty(m, n, device="cuda", dtype=self.out_type)) for _ in range(count)
         ]  # fmt: skip
         a, b, out = inputs[0]
         exact = a.float() @ b.float()
@@ -122,13 +129,21 @@ class Worker:
         for name in self.near(m, n, k, layout):
             out.fill_(math.nan)
             try:
-                graphs[name] = self.timing.capture(lambda a, b, o, n=name: libgemm.gemm(a, b, out=o, variant=n), inputs)
+                graphs[name] = self.timing.capture(lambda a, b, o, n=name: self.call(a, b, o, n), inputs)
             except libgemm.Error:
                 continue  # its guard refuses this shape
             if not (out - exact).norm() <= 1e-2 * exact.norm():
                 wrong.append(name)
                 del graphs[name]
         return {"m": m, "n": n, "k": k, "layout": layout, **self.outcome(graphs, count, wrong)}
+
+    def call(self, a, b, out, name: str) -> None:
+        """8-bit operands have scales of rows, which cost a tile's end the most."""
+        words = {}
+        if self.scaled:
+            rows, cols = self.scales[: a.shape[0]], self.scales[: b.shape[1]]
+            words = {"precision": self.precision, "scaling": "row", "a_scale": rows, "b_scale": cols}
+        self.libgemm.gemm(a, b, out=out, variant=name, **words)
 
     def outcome(self, graphs: dict, count: int, wrong: list[str]) -> dict:
         """The times, by what a kernel is called in the record."""
@@ -248,16 +263,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", type=int, default=3000)
     parser.add_argument("--file", type=Path)
-    parser.add_argument("--dtype", default="bf16", choices=("bf16", "f16"))
+    parser.add_argument("--dtype", default="bf16", choices=tuple(TYPES))
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--out", type=Path, default=MEASURED)
     options = parser.parse_args()
     if not CANDIDATES.is_dir():
         raise SystemExit(f"{CANDIDATES} is missing: run `make candidates` on a machine with Triton, and copy it here")
     target, head, gpus = machine(CANDIDATES, options.dtype)
-    known = recorded_shapes(options.file) if options.file else suite()
-    shapes = known if options.file else [*known, *(draw_shape(seed) for seed in range(options.shapes))]
-    path = options.out / f"sm{target}.jsonl"
+    scaled = options.dtype.startswith("e4m3")
+    known = recorded_shapes(options.file) if options.file else [] if scaled else suite()
+    shapes = known if options.file else [*known, *(draw_shape(seed, options.dtype) for seed in range(options.shapes))]
+    path = options.out / f"{model.tuned_name(target, f'gemm_{options.dtype}' if scaled else 'gemm')}.jsonl"
     run(list(dict.fromkeys(shapes)), set(known), head, path, gpus, options.seconds)
     print(f"wrote {path}")
     return 0

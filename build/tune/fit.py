@@ -21,6 +21,7 @@ import numpy as np
 from bench.suites.records import files, name_of, read
 from build.tune.candidates import FAR, candidates, grouped_candidates
 from kernels.table import model
+from kernels.table.dtypes import DTYPES
 from kernels.table.families import REFERENCE
 from kernels.table.spec import CUTS, LAYOUTS, Variant
 from kernels.table.targets import TARGETS
@@ -31,13 +32,16 @@ PASSES = 3
 OWN = 0.25  # of a layout's own columns beside the common ones
 ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other takes
 
-USUAL = {"gemm": (0.002, 44), "grouped_mm": (0.0085, 12)}  # operation -> loss on average, most tiles
+# kind -> loss on average, most tiles
+USUAL = {"gemm": (0.002, 44), "grouped_mm": (0.0085, 12), "gemm_e4m3": (0.004, 28), "gemm_e4m3_fast": (0.004, 28)}
 KNOWN_WEIGHT = 12.0  # of a shape that people are known to run, beside one that was drawn
 
 
-def work_of(row: dict, multiprocessors: int) -> model.Work:
+def work_of(row: dict, multiprocessors: int, a_bytes: int) -> model.Work:
     sizes = [row[name] for name in ("m", "n", "k", "groups", "ragged", "layout") if name in row]
-    return (model.groups_work if "groups" in row else model.packed_work)(*sizes, multiprocessors)
+    if "groups" in row:
+        return model.groups_work(*sizes, multiprocessors)
+    return model.packed_work(*sizes, multiprocessors, a_bytes)
 
 
 class Measured:
@@ -55,7 +59,8 @@ class Measured:
         self.weights = np.array([KNOWN_WEIGHT if row["known"] else 1.0 for row in rows])
         target = variants[0].target
         count = TARGETS[target].multiprocessors
-        self.work = [work_of(row, count) for row in rows]
+        a_bytes = DTYPES[variants[0].problem.a].bytes
+        self.work = [work_of(row, count, a_bytes) for row in rows]
         self.layouts = [LAYOUTS.index(row["layout"]) for row in rows]
         aligned = [not model.is_shared(work) for work in self.work]
         clustered = [self.tiles[name].config.cluster > 1 for name in self.names]
@@ -169,10 +174,12 @@ def fit_tiles(measured: Measured, tiles: list[int], folds: np.ndarray) -> tuple[
 
 
 def tile_of(v: Variant) -> list:
-    """What kernels/table/sm90.py, or of packed groups kernels/table/sm90_grouped.py, makes rows of."""
+    """What kernels/table/sm90.py, or of packed groups kernels/table/sm90_grouped.py, makes rows of: K counts elements
+    of 16 bits."""
     if v.problem.op == "gemm":
         cluster = [v.config.cluster] if v.config.cluster > 1 else []
-        return [v.family.full_name, v.config.block_m, v.config.block_n, v.config.block_k, *cluster]
+        block_k = v.config.block_k * DTYPES[v.problem.a].bytes // 2
+        return [v.family.full_name, v.config.block_m, v.config.block_n, block_k, *cluster]
     (cut,) = (guard for guard in v.guard if guard in CUTS)
     return [v.family.name, cut, v.config.block_m, v.config.block_n]
 
@@ -194,9 +201,9 @@ def chosen_tiles(measured: Measured, op: str, loss: float, most: int) -> dict[st
     if op != "gemm":
         return dict.fromkeys(LAYOUTS, choose_tiles(measured, loss, most))
     found = {}
-    for index, layout in enumerate(LAYOUTS):
-        print(f"of {layout}:")
-        found[layout] = choose_tiles(measured, loss, most, np.equal(measured.layouts, index))
+    for index in sorted(set(measured.layouts)):
+        print(f"of {LAYOUTS[index]}:")
+        found[LAYOUTS[index]] = choose_tiles(measured, loss, most, np.equal(measured.layouts, index))
     return found
 
 
@@ -208,7 +215,7 @@ def kept_tiles(measured: Measured, found: model.Tuned) -> dict[str, list[int]]:
 
 def tune(rows: list[dict], variants: list[Variant], origin: dict, loss: float, most: int, keep: bool = False) -> dict:
     measured, op = Measured(rows, variants), variants[0].problem.op
-    found = model.tuned(variants[0].target, op) if keep else None
+    found = model.tuned(variants[0].target, variants[0].problem.measured_as) if keep else None
     chosen = kept_tiles(measured, found) if found else chosen_tiles(measured, op, loss, most)
     always = [i for i, name in enumerate(measured.names) if measured.tiles[name].family.full_name in ALWAYS]
     ships = np.zeros(measured.us.shape, bool)
@@ -252,12 +259,12 @@ def fit_file(path: Path, loss: float | None, most: int | None, keep: bool) -> No
     head, rows = read(path)
     rows = [row for row in rows if row["us"]]  # some shapes no candidate takes
     target = int(name_of(path).split("_")[0].removeprefix("sm"))
-    op = "grouped_mm" if "groups" in rows[0] else "gemm"
-    table = {"gemm": candidates, "grouped_mm": grouped_candidates}[op](target, head["dtype"])
-    usual_loss, usual_most = USUAL[op]
+    table = (grouped_candidates if "groups" in rows[0] else candidates)(target, head["dtype"])
+    kind = table[0].problem.measured_as
+    usual_loss, usual_most = USUAL[kind]
     loss, most = usual_loss if loss is None else loss, usual_most if most is None else most
     found = tune(rows, table, head, loss, most, keep)
-    to = model.TUNED / f"{model.tuned_name(target, op)}.json"
+    to = model.TUNED / f"{model.tuned_name(target, kind)}.json"
     to.write_text(lines_of(found) + "\n")
     print(f"wrote {to}")
 

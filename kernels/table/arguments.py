@@ -88,6 +88,11 @@ ARGUMENTS = {
     "gate_alpha": "fp32",
     "gate_limit": "fp32",
     "gate_shift": "fp32",
+    "a_scale": "*fp32",  # of operands that are scaled, and which of libgemm_scaling they are
+    "b_scale": "*fp32",
+    "scaling": "i32",
+    "batch_stride_a_scale": "i64",
+    "batch_stride_b_scale": "i64",
 }
 
 TENSORS = tuple(name for name, kind in ARGUMENTS.items() if kind == "desc")  # the order of C's enum of them

@@ -11,20 +11,28 @@ class DType:
     c_enum: int  # value of libgemm_dtype
     outputs: tuple[str, ...]  # what a product of two of these may be stored as
     precisions: tuple[str, ...]  # how two of these may be multiplied
+    scaled: bool = False  # whether products take scales of A and B
+
+    @property
+    def pointer(self) -> str:
+        """Triton's name of what a pointer points to: of 8-bit types, which older targets do not know, their bytes."""
+        return "u8" if self.bytes == 1 else self.triton
 
 
-# Every product of two 16-bit numbers is exact in float32, so those have one way to be multiplied.
+# Products of two 16-bit or 8-bit numbers are exact in float32. 16-bit ones have one way to be added up. Tensor cores
+# keep about 14 bits of a sum of 8-bit ones: it goes on for 128 of K, then in float32, or ("fast") for all of K.
 DTYPES = {
     row.name: row
     for row in (
         DType("f16", "fp16", 2, 1, ("f16", "f32"), ("exact",)),
         DType("bf16", "bf16", 2, 2, ("bf16", "f32"), ("exact",)),
         DType("f32", "fp32", 4, 3, ("f32",), ("tf32", "tf32x3", "ieee")),
+        DType("e4m3", "fp8e4nv", 1, 4, ("bf16", "f16", "f32"), ("exact", "fast"), scaled=True),
     )
 }
 
 # name -> value of libgemm_precision
-PRECISIONS = {"exact": 0, "tf32": 1, "tf32x3": 2, "ieee": 3}
+PRECISIONS = {"exact": 0, "tf32": 1, "tf32x3": 2, "ieee": 3, "fast": 4}
 
 # Element types that a problem can have: of A and B, of C and D, how it is multiplied.
 TYPES = [(a.name, d, precision) for a in DTYPES.values() for d in a.outputs for precision in a.precisions]

@@ -68,10 +68,10 @@ class Work:
     multiprocessors: int
 
 
-def packed_work(m: int, n: int, k: int, layout: str, multiprocessors: int) -> Work:
-    """One 16-bit product of packed operands, as tuning measures it."""
+def packed_work(m: int, n: int, k: int, layout: str, multiprocessors: int, a_bytes: int = 2) -> Work:
+    """One product of packed operands with a 16-bit D, as tuning measures it."""
     a_stride, b_stride = (m if layout[0] == "t" else k), (k if layout[1] == "t" else n)
-    return Work(m, n, k, 1, 2, 2, 2 * a_stride, 2 * b_stride, multiprocessors)
+    return Work(m, n, k, 1, a_bytes, 2, a_bytes * a_stride, a_bytes * b_stride, multiprocessors)
 
 
 def groups_work(m: int, n: int, k: int, groups: int, ragged: str, layout: str, multiprocessors: int) -> Work:
@@ -202,25 +202,29 @@ class Tuned:
     fits: dict[str, Fit]  # by tile and family, such as "128x256x64_coop"
 
 
-def known_of(target: int, op: str) -> tuple[tuple, ...]:
+# What is tuned by itself: operations with 16-bit operands, and dense products of others.
+KINDS = ("gemm", "grouped_mm", "gemm_e4m3", "gemm_e4m3_fast")
+
+
+def known_of(target: int, kind: str) -> tuple[tuple, ...]:
     """Tuned.known; nothing where nobody has tuned."""
-    found = tuned(target, op)
+    found = tuned(target, kind)
     return found.known if found else ()
 
 
-def tuned_name(target: int, op: str) -> str:
+def tuned_name(target: int, kind: str) -> str:
     """What its files are called: measurements, and what is fitted to them."""
-    return f"sm{target}" if op == "gemm" else f"sm{target}_{op}"
+    return "_".join(filter(None, (f"sm{target}", kind.removeprefix("gemm").removeprefix("_"))))
 
 
 @functools.cache
-def tuned(target: int, op: str = "gemm") -> Tuned | None:
-    """None for a target, or an operation, that nobody has tuned."""
-    path = TUNED / f"{tuned_name(target, op)}.json"
+def tuned(target: int, kind: str = "gemm") -> Tuned | None:
+    """None for a target, or a kind, that nobody has tuned."""
+    path = TUNED / f"{tuned_name(target, kind)}.json"
     if not path.is_file():
         return None
     found = json.loads(path.read_text())
     fits = {name: Fit(row["scale"], tuple(map(tuple, row["weights"]))) for name, row in found["fits"].items()}
-    tiles = found["tiles"] if op == "gemm" else dict.fromkeys(("nn", "nt", "tn", "tt"), found["tiles"])
+    tiles = dict.fromkeys(("nn", "nt", "tn", "tt"), found["tiles"]) if kind == "grouped_mm" else found["tiles"]
     tiles = {layout: tuple(map(tuple, own)) for layout, own in tiles.items()}
     return Tuned(found["origin"], tiles, tuple(map(tuple, found["known"])), fits)

@@ -13,8 +13,8 @@ def large(a: str, target: int) -> Config:
 
 
 def small(a: str) -> Config:
-    """64x64 tile for few tiles or few rows."""
-    return Config(64, 64, 128 // DTYPES[a].bytes, warps=4, stages=3)
+    """64x64 tile for few tiles or few rows. 8-bit operands are float16 once they are loaded."""
+    return Config(64, 64, 64 if DTYPES[a].scaled else 128 // DTYPES[a].bytes, warps=4, stages=3)
 
 
 def general(precision: str) -> Config:
@@ -27,14 +27,16 @@ def reference_rows(target: int):
     for op in OPS:
         kernel = REFERENCE[op].kernel
         for a, d, precision in TYPES:
+            if DTYPES[a].scaled and op != "gemm":
+                continue
             for layout in LAYOUTS:
                 problem = Problem(op, a, d, precision, layout)
                 packed = op == "grouped_mm" and layout[0] == "n"
-                aligned = precision in ("exact", "tf32") and (op == "gemm" or packed)
-                measured = target == 90 and (packed or precision == "tf32")
+                aligned = precision in ("exact", "tf32", "fast") and (op == "gemm" or packed)
+                measured = target == 90 and (packed or precision == "tf32" or DTYPES[a].scaled)
                 behind = 3 if measured else 1  # the fast set, which is measured
                 covered = packed and target == 90 and is_taken(problem)
-                if aligned and not covered:
+                if aligned and not covered and not DTYPES[a].scaled:
                     yield Variant(problem, large(a, target), kernel, target, ("align16", "linear"), rate=100 // behind)
                 if aligned:
                     yield Variant(problem, small(a), kernel, target, ("align16",), rate=60 // behind)
@@ -88,7 +90,7 @@ def gate_rows(target: int):
 def helper_rows(target: int):
     """What goes before descriptor rows where A or B lies as those cannot read it. Elements move as they are: bf16
     stands for both 16-bit types."""
-    for a, precision in (("bf16", "exact"), ("f32", "tf32")):
-        if target == 90 or (target > 90 and a != "f32"):
-            problem = Problem("align", a, a, precision, "nn")
+    for a, d, precision in (("bf16", "bf16", "exact"), ("f32", "f32", "tf32"), ("e4m3", "bf16", "exact")):
+        if target == 90 or (target > 90 and a == "bf16"):
+            problem = Problem("align", a, d, precision, "nn")
             yield Variant(problem, Config(16, 64, 8, warps=4, stages=1), REFERENCE["align"].kernel, target)

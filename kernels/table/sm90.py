@@ -18,6 +18,7 @@ FLOAT = (
     ("pingpong_swap", 32, 64, 128),
     ("flex_pingpong", 128, 160, 64),
 )  # and with float32 inputs, whose steps are half as deep, these
+PROMOTED = {1: 64 * 192, 2: 64 * 192, 3: 64 * 112}  # elements of a warpgroup, by how many share a tile
 ACTIVATED = 6  # and so many with an activation, whose code makes a large tile's epilogue several times longer
 SPARE = 1024  # bytes of shared memory for barriers, and what the compiler aligns
 RATE = 40  # relative throughput where no fit says it: of float32 rows, which run as tf32
@@ -34,6 +35,11 @@ def cluster_config(problem: Problem, family: Family, m: int, n: int, k: int) -> 
     return Config(m, n, k, 8 if tall else 4, stages)
 
 
+def scale_bytes(rows: int, right: int, warpgroups: int) -> int:
+    """Scales of all rows and, for each warpgroup, of columns in a power of two; half of SPARE is enough beside them."""
+    return 4 * (rows + warpgroups * 2 ** math.ceil(math.log2(right))) - SPARE // 2
+
+
 def persistent_config(problem: Problem, family: Family, m: int, n: int, k: int, cluster: int = 1) -> Config | None:
     """The same of a tile of any width beside the buffers by which it leaves: operands that are contiguous along their
     rows come 64 of them at a time."""
@@ -44,6 +50,8 @@ def persistent_config(problem: Problem, family: Family, m: int, n: int, k: int, 
     owners = 1 if family.cooperative else 2
     buffers = 2 if left <= 128 and owners == 1 else 1
     leaves = owners * left * 128 * buffers if family.store == "tma" else 0
+    if DTYPES[problem.a].scaled:
+        leaves += scale_bytes(owners * left, right, 3 if family.cooperative and left == 192 else 2)
     stages = min(8, (TARGETS[90].shared_bytes - SPARE - leaves) // (sum(whole) * line))
     if stages < 3:
         return None
@@ -71,11 +79,22 @@ def hopper_variant(
     return Variant(problem, config, record.kernel, 90, tuple(sorted((*record.guards, *linear))), rate=RATE)
 
 
+def takes_scales(problem: Problem, family: str, m: int, n: int, k: int, cluster: int = 1) -> bool:
+    """Whether a tile's kernel knows scales and, where sums are promoted, a warpgroup's registers hold two of its part
+    of the tile."""
+    record = DENSE_SM90[family]
+    warpgroups = (3 if (n if record.swap_ab else m) == 192 else 2) if record.cooperative else 1
+    fits = m * n // warpgroups <= PROMOTED[warpgroups]
+    return record.split != "cluster" and (problem.precision == "fast" or fits)
+
+
 def hopper_rows(problem: Problem):
-    """The rows that ship for one dense problem. Tensor cores take float32 (as tf32) only where K is contiguous."""
-    if problem.a == "f32" and (problem.precision != "tf32" or problem.layout != "nt"):
+    """The rows that ship for one dense problem. Tensor cores take no other than 16-bit types but where K is
+    contiguous."""
+    a = DTYPES[problem.a]
+    if a.bytes != 2 and (problem.layout != "nt" or not (a.scaled or problem.precision == "tf32")):
         return
-    tiles = tuned(90).tiles[problem.layout]
+    tiles = tuned(90, problem.measured_as).tiles[problem.layout]
     heavy = [tile for tile in tiles if not DENSE_SM90[tile[0]].light_epilogue]
     own = dict.fromkeys((*tiles[: FIRST if problem.d == "f32" else None], *(FLOAT if problem.a == "f32" else ())))
     for tile in (*own, MASKED):

@@ -51,6 +51,7 @@ GUARDS = {
     "scratch": "a workspace in which each block has a share, for the descriptors that it makes by itself",
     "workspace": "fewer tiles than half the multiprocessors, and a workspace for the parts of each",
 }
+SCALES = ("a_scale", "b_scale", "scaling", "batch_stride_a_scale", "batch_stride_b_scale")  # arguments
 CUTS = ("equal", "rows")  # of them, those that say where groups begin and end
 
 
@@ -85,6 +86,13 @@ class Problem:
     def name(self) -> str:
         precision = "" if self.precision == "exact" else f"_{self.precision}"
         return f"{self.op}_{self.a}_{self.a}_{self.d}{precision}_{self.layout}"
+
+    @property
+    def measured_as(self) -> str:
+        """One of model.KINDS, for the operations that are tuned."""
+        if not DTYPES[self.a].scaled:
+            return self.op
+        return f"{self.op}_{self.a}" + ("_fast" if self.precision == "fast" else "")
 
 
 @dataclass(frozen=True)
@@ -157,8 +165,12 @@ class Variant(Boxes):
 
     @property
     def compiled(self) -> "Variant":
-        """The row that the compiler is given: this one, or its twin of the target whose code this one runs."""
-        return dataclasses.replace(self, target=TARGETS[self.target].code or self.target)
+        """The row that the compiler is given: this one, or its twin of the target whose code this one runs. The
+        reference set multiplies 8-bit numbers in one way, which "fast" is too."""
+        code = dataclasses.replace(self, target=TARGETS[self.target].code or self.target)
+        if self.problem.precision == "fast" and self.family in REFERENCE.values():
+            code = dataclasses.replace(code, problem=dataclasses.replace(self.problem, precision="exact"))
+        return code
 
     @property
     def architecture(self) -> str:
@@ -176,10 +188,10 @@ class Variant(Boxes):
 
     @property
     def fit(self) -> Fit | None:
-        """What was measured of its speed, with 16-bit inputs. A float32 tile of the fast set takes the time of a 16-bit
-        one that moves as many bytes."""
-        precisions = ("exact",) if self.family in REFERENCE.values() else ("exact", "tf32")
-        found = tuned(self.target, self.problem.op)
+        """What was measured of its speed, with 16-bit or 8-bit inputs. A float32 tile of the fast set takes the time of
+        a 16-bit one that moves as many bytes."""
+        precisions = ("exact",) if self.family in REFERENCE.values() else ("exact", "tf32", "fast")
+        found = tuned(self.target, self.problem.measured_as)
         if self.problem.precision not in precisions or found is None:
             return None
         return found.fits.get(self.fit_name)
@@ -241,7 +253,7 @@ class Variant(Boxes):
     def constexprs(self) -> dict[str, int | str]:
         """Values of the compile-time arguments, by name; a kernel takes those it declares. Integers, which go through
         triton.tools.compile, but for the symbol."""
-        a_bytes = DTYPES[self.problem.a].bytes
+        a_bytes, scaled = DTYPES[self.problem.a].bytes, DTYPES[self.problem.a].scaled
         return {
             "BLOCK_M": self.config.block_m,
             "BLOCK_N": self.config.block_n,
@@ -264,13 +276,16 @@ class Variant(Boxes):
             "GATED": int("gated" in self.guard),
             "PAIRED": int("paired" in self.guard),
             "OVERLAP": int(self.target >= 90),  # programmatic dependent launch
+            "SCALED": int(scaled),
+            "PROMOTE": int(scaled and self.problem.precision != "fast"),
+            **({} if scaled else dict.fromkeys(SCALES, 0)),
         }
 
     def argument_type(self, name: str) -> str:
         """Triton type of the run-time argument `name`, as in triton.tools.compile's signature."""
         kind = ARGUMENTS[name]
         element = {"*a": self.problem.a, "*d": self.problem.d}.get(kind)
-        return f"*{DTYPES[element].triton}" if element else kind
+        return f"*{DTYPES[element].pointer}" if element else kind
 
     def divisible(self, name: str) -> bool:
         """Whether the guard promises that this pointer is a multiple of 16 bytes."""

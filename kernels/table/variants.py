@@ -6,7 +6,7 @@ build by name.
 
 import itertools
 
-from kernels.table.dtypes import TYPES
+from kernels.table.dtypes import DTYPES, TYPES
 from kernels.table.portable import (
     expert_reference_rows,
     gate_rows,
@@ -28,6 +28,8 @@ def fast_rows(target: int):
         problem = Problem("gemm", a, d, precision, layout)
         if target == 90:
             yield from hopper_rows(problem)
+            if DTYPES[a].scaled:
+                continue
             yield from grouped_rows(Problem("grouped_mm", a, d, precision, layout))
             if a == d != "f32" and layout[0] == "n":
                 yield from expert_rows(Problem("moe_mm", a, d, precision, layout))
@@ -35,7 +37,7 @@ def fast_rows(target: int):
                 pointers = Problem("grouped_gemm", a, d, precision, layout)
                 yield small_groups_row(pointers, target)
                 yield from pointer_rows(pointers)
-        elif a != "f32":
+        elif DTYPES[a].bytes == 2:
             yield from untuned_rows(problem, target)
 
 

@@ -92,7 +92,9 @@ def add_explain(commands: Any, json_option: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for name, words in (("m", "rows of A and D"), ("n", "columns of B and D"), ("k", "columns of A, rows of B")):
         choice.add_argument(name, type=int, metavar=name.upper(), help=words)
-    choice.add_argument("--dtype", default="bf16", help="of A, B and D: bf16 (default), f16 or f32")
+    choice.add_argument(
+        "--dtype", default="bf16", help="of A and B: bf16 (default), f16, f32 or e4m3; D's is the same, of e4m3 bf16"
+    )
     choice.add_argument(
         "--layout", default="nt", help="how A and B are stored, a letter each: n as [M,K] and [K,N], t transposed; "
         "nn, nt (default), tn or tt",

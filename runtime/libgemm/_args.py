@@ -1,19 +1,23 @@
 """What all calls share: from names and arrays to a C struct. Shapes and dtypes are checked here, all else in C."""
 
+import math
 import operator
 from typing import Any, Literal, TypeVar
 
-from libgemm._framework import LaunchStream, address_of, dtype_name, framework_of, maker
+from libgemm._framework import LaunchStream, address_of, framework_of, maker, out_name
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import Matrix, vector
 from libgemm._tensor import View, view
 
 T = TypeVar("T")
 Activation = Literal["none", "relu", "gelu", "silu"]
-Precision = Literal["exact", "tf32", "tf32x3", "ieee"]
+Precision = Literal["exact", "tf32", "tf32x3", "ieee", "fast"]
+Scaling = Literal["tensor", "row"]
 
-DTYPES = {"f16": lib.LIBGEMM_F16, "bf16": lib.LIBGEMM_BF16, "f32": lib.LIBGEMM_F32}
+DTYPES = {"f16": lib.LIBGEMM_F16, "bf16": lib.LIBGEMM_BF16, "f32": lib.LIBGEMM_F32, "e4m3": lib.LIBGEMM_E4M3}
 PRECISIONS = {"tf32": lib.LIBGEMM_TF32, "tf32x3": lib.LIBGEMM_TF32X3, "ieee": lib.LIBGEMM_IEEE}
+SUMS = {None: lib.LIBGEMM_EXACT, "exact": lib.LIBGEMM_EXACT, "fast": lib.LIBGEMM_FAST}  # of 8-bit operands
+SCALINGS = {"tensor": lib.LIBGEMM_SCALING_TENSOR, "row": lib.LIBGEMM_SCALING_ROW}
 ACTIVATIONS: dict[str | None, int] = {None: lib.LIBGEMM_ACTIVATION_NONE} | {
     name.rsplit("_", 1)[1].lower(): value for value, name in sorted(ffi.typeof("libgemm_activation").elements.items())
 }
@@ -31,6 +35,8 @@ def precision_of(dtype: str, precision: str | None) -> int:
         if precision is None:
             raise invalid("precision is needed with float32 inputs: 'tf32', 'tf32x3' or 'ieee' (there is no default)")
         return int(pick(PRECISIONS, precision, "precision"))
+    if dtype == "e4m3":
+        return int(pick(SUMS, precision, "precision"))
     if precision not in (None, "exact"):
         raise invalid(f"precision = {precision!r} with {dtype} inputs: 16-bit products are exact, leave it out")
     return int(lib.LIBGEMM_EXACT)
@@ -92,10 +98,9 @@ def output(
 ) -> tuple[Any, View]:
     """(array, what it is): `out`, or a new array of `like`'s framework."""
     if out is None:
-        wanted = dtype if out_dtype is None else dtype_name(out_dtype)
-        out = launch.new_out(maker(shape, wanted, like, "out"), like)
+        out = launch.new_out(maker(shape, out_name(out_dtype, dtype), like, "out"), like)
     found = view(out, name, launch, write=True)
-    if out_dtype is not None and dtype_name(out_dtype) != found.dtype:
+    if out_dtype is not None and out_name(out_dtype, dtype) != found.dtype:
         raise invalid(f"{name} has dtype {found.dtype}, out_dtype is {out_dtype}")
     return out, found
 
@@ -117,6 +122,36 @@ def set_bias(args: Any, bias: View, n: int, count: int | None) -> None:
         args.bias, args.batch_stride_bias = pointer(bias.pointer), bias.strides[0]
     else:
         args.bias = pointer(vector(bias, "bias", n))
+
+
+def set_scales(
+    args: Any, scaling: str | None, batch: int | None, launch: LaunchStream, **scales: tuple[Any, int, int]
+) -> None:
+    """Of a_scale and b_scale: the array, the length of its dimension, and which of a matrix's two that is. A number
+    each, or a vector, which may stand as a matrix of one column or row; of a batch one for each or one for all."""
+    args.scaling = pick(SCALINGS, scaling, "scaling")
+    for name, (array, length, place) in scales.items():
+        if array is None:
+            raise invalid(f"{name} is needed with scaling = {scaling!r}")
+        found = view(array, name, launch)
+        same_type("f32", **{name: found})
+        shape, strides = list(found.shape), list(found.strides)
+        matrix = [length, 1] if place == 0 else [1, length]
+        if scaling == "tensor":
+            if math.prod(shape) != 1:
+                raise invalid(f"{name} has shape {found.shape}: one element is needed with scaling = 'tensor'")
+        else:
+            if len(shape) > 1 and shape[-2:] == matrix:
+                del shape[-1 - place], strides[-1 - place]
+            allowed = [[length]] if batch is None else [[length], [batch, length]]
+            if shape not in allowed or (length > 1 and strides[-1] != 1):
+                raise invalid(
+                    f"{name} has shape {found.shape}, strides {found.strides}: {length} contiguous elements are needed "
+                    f"with scaling = 'row'{'' if batch is None else f', or {batch} times so many'}"
+                )
+            if len(shape) == 2:
+                setattr(args, f"batch_stride_{name}", strides[0])
+        setattr(args, name, pointer(found.pointer))
 
 
 def run(kind: str, args: Any, like: Any, launch: LaunchStream, needed: str | None = None) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 from libgemm._library import LIBRARY
 
-# a, b, c, out and bias of a call, and group ends if it has them; None for absent ones -> a key, and the addresses as
-# 64-bit numbers. Raises what torch does of a tensor without memory, or returns () where one has too many dimensions.
+# a, b, c, out and bias of a call, and group ends or two scales if it has them; None for absent ones -> a key, and the
+# addresses as 64-bit numbers. Raises what torch does of a tensor without memory, or returns () where one has too many
+# dimensions.
 Describe = Callable[..., tuple[Any, bytes]]
 METH_FASTCALL = 0x80
 
@@ -55,8 +56,9 @@ def by_exchange(tensor_type: Any) -> Describe | None:
     return function
 
 
-def by_attributes(a: Any, b: Any, c: Any, out: Any, bias: Any, ends: Any = None) -> tuple[Any, bytes]:
-    """Its key says only of all addresses together whether they are multiples of 16: no other call is kept."""
+def by_attributes(a: Any, b: Any, c: Any, out: Any, bias: Any, *more: Any) -> tuple[Any, bytes]:
+    """`more` are group ends, or scales. Of the addresses of a, b, c and out the key says only together whether they are
+    multiples of 16: no other call is kept."""
     places = [
         at_a := a.data_ptr(),
         at_b := b.data_ptr(),
@@ -65,14 +67,13 @@ def by_attributes(a: Any, b: Any, c: Any, out: Any, bias: Any, ends: Any = None)
         at_bias := 0 if bias is None else bias.data_ptr(),
     ]
     rest = None
-    if c is not None or bias is not None or ends is not None:
+    if c is not None or bias is not None or more:
         rest = (
             c is None or (c.dtype, c.shape, c.stride(), c.get_device()),
             bias is None or (bias.dtype, bias.shape, bias.stride(), bias.get_device(), at_bias == 0),
-            ends is None or (ends.dtype, ends.shape, ends.stride(), ends.get_device()),
+            tuple((x.dtype, x.shape, x.stride(), x.get_device(), x.data_ptr() % 16) for x in more),
         )
-    if ends is not None:
-        places.append(ends.data_ptr())
+    places += [x.data_ptr() for x in more]
     key = (
         a.dtype, a.shape, a.is_contiguous() or a.stride(), a.get_device(),
         b.dtype, b.shape, b.stride(), b.get_device(),
@@ -82,7 +83,7 @@ def by_attributes(a: Any, b: Any, c: Any, out: Any, bias: Any, ends: Any = None)
     return key, PACK[len(places)](*places)
 
 
-PACK = {count: struct.Struct(f"{count}Q").pack for count in (5, 6)}
+PACK = {count: struct.Struct(f"{count}Q").pack for count in (5, 6, 7)}
 kept: list[MethodDef] = []  # a function refers to its own as long as it lives
 
 

@@ -130,11 +130,22 @@ def written(arrays: list[Any]) -> None:
         framework.written(theirs)
 
 
-def dtype_name(dtype: Any) -> str:
-    """ "f16", "bf16" or "f32" from such a name, or a torch or numpy dtype."""
+OUTPUTS = ("f16", "bf16", "f32")  # what a product may be stored as
+INPUTS = (*OUTPUTS, "e4m3")
+
+
+def dtype_name(dtype: Any, allowed: tuple[str, ...] = INPUTS) -> str:
+    """One of those names from such a name, or a torch or numpy dtype."""
     text = str(dtype).rsplit(".", 1)[-1]
     names = {"float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32"}
-    found = names.get(text, text)
-    if found not in ("f16", "bf16", "f32"):
-        raise invalid(f"dtype {dtype} is not one of f16, bf16, f32")
+    found = (names | {"float8_e4m3fn": "e4m3"}).get(text, text)
+    if found not in allowed:
+        raise invalid(f"dtype {dtype} is not one of {', '.join(allowed)}")
     return found
+
+
+def out_name(out_dtype: Any, dtype: str) -> str:
+    """The name of an output's type: of `out_dtype`, or where that is None what operands of `dtype` give."""
+    if out_dtype is None:
+        return "bf16" if dtype == "e4m3" else dtype
+    return dtype_name(out_dtype, OUTPUTS)

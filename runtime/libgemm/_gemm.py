@@ -3,7 +3,18 @@
 from typing import Any, TypeVar
 
 from libgemm import _args
-from libgemm._args import Activation, Precision, need_c, new_args, output, same_type, set_bias, set_matrices
+from libgemm._args import (
+    Activation,
+    Precision,
+    Scaling,
+    need_c,
+    new_args,
+    output,
+    same_type,
+    set_bias,
+    set_matrices,
+    set_scales,
+)
 from libgemm._framework import LaunchStream, written
 from libgemm._known import ONE, ZERO, Key, Known, learn_torch
 from libgemm._library import invalid
@@ -18,16 +29,22 @@ def gemm(
     a: T, b: Any, c: Any = None, *, alpha: float = ONE, beta: float = ZERO, bias: Any = None,
     activation: Activation | None = None, precision: Precision | None = None, out: T | None = None,
     out_dtype: Any = None, variant: str | None = None, batch_invariant: bool = False, stream: Any = None,
+    scaling: Scaling | None = None, a_scale: Any = None, b_scale: Any = None,
 ) -> T:  # fmt: skip
     """D = act(alpha * a @ b + beta * c + bias), accumulated in float32.
 
-    a [M,K] or [batch,M,K], b [K,N] or [batch,K,N], of one dtype: float16, bfloat16 or float32. Row-major or
-    transposed views both work (one of the last two strides is 1). A 2-D operand is shared by the batch.
+    a [M,K] or [batch,M,K], b [K,N] or [batch,K,N], of one dtype: float16, bfloat16, float32 or float8_e4m3fn.
+    Row-major or transposed views both work (one of the last two strides is 1; 8-bit ones are fastest, and need no
+    copy, where K is contiguous: a row-major, b transposed). A 2-D operand is shared by the batch.
     c      [M,N] (or batched), D's dtype; read only when beta is not 0, then `out` serves where c is None.
     bias   [N], or [batch,N]; D's dtype.
     activation "relu", "gelu" (exact), "silu" or None.
-    precision  float32 inputs must name one: "tf32", "tf32x3" or "ieee".
-    out    [M,N] row-major (or batched) to write to; may be c. out_dtype: a's dtype (default) or float32.
+    precision  float32 inputs must name one: "tf32", "tf32x3" or "ieee". 8-bit ones may: "exact" adds up each 128 of
+           K on tensor cores, which keep about 14 bits, and those sums in float32; "fast" all of K on tensor cores.
+    scaling  of 8-bit inputs: what a_scale and b_scale, float32, are, by which a @ b is multiplied. "tensor": a number
+           each. "row": one for each row of a, [M] or [M,1], and column of b, [N] or [1,N], or batched. None: none.
+    out    [M,N] row-major (or batched) to write to; may be c. out_dtype: a's dtype (default) or float32;
+           of 8-bit inputs bfloat16 (default), float16 or float32.
     variant  name of the one variant to use (see variants()); None lets the library choose.
     batch_invariant  True: a row's bits depend on neither M nor the other rows (some problems then run slower).
     stream   handle or stream object; None is the current stream of a's framework.
@@ -46,20 +63,23 @@ def gemm(
     options = (
         None
         if alpha is ONE and beta is ZERO and activation is None and precision is None and out_dtype is None
-        and variant is None and batch_invariant is False
-        else (alpha, beta, activation, precision, out_dtype, variant, batch_invariant)
+        and variant is None and batch_invariant is False and scaling is None
+        else (alpha, beta, activation, precision, out_dtype, variant, batch_invariant, scaling)
     )  # fmt: skip
-    made, key = known.again(a, b, c, out, bias, None, options, stream)
+    scales = None if scaling is None and a_scale is None and b_scale is None else (a_scale, b_scale)
+    made, key = known.again(a, b, c, out, bias, None, options, stream, scales)
     if made is None:
         made = gemm_anew(
-            a, b, c, alpha, beta, bias, activation, precision, out, out_dtype, variant, batch_invariant, stream, key
-        )
+            a, b, c, alpha, beta, bias, activation, precision, out, out_dtype, variant, batch_invariant, stream, key,
+            scaling, scales,
+        )  # fmt: skip
     return made  # type: ignore[no-any-return]
 
 
 def gemm_anew(
     a: Any, b: Any, c: Any, alpha: float, beta: float, bias: Any, activation: str | None, precision: str | None,
     out: Any, out_dtype: Any, variant: str | None, batch_invariant: bool, stream: Any, key: Key | None,
+    scaling: str | None = None, scales: tuple[Any, Any] | None = None,
 ) -> Any:  # fmt: skip
     """The general way. What went well is kept under `key`, if there is one."""
     learn_torch()
@@ -91,10 +111,13 @@ def gemm_anew(
     set_matrices(args, a=left, b=right, c=c_matrix, d=d)
     if bias_view is not None:
         set_bias(args, bias_view, right.cols, batch if batched else None)
+    if scales is not None:
+        a_scale, b_scale = ((scales[0], left.rows, 0), (scales[1], right.cols, 1))
+        set_scales(args, scaling, batch if batched else None, launch, a_scale=a_scale, b_scale=b_scale)
     _args.run("gemm", args, a, launch)
     if out is not None:
         written([out])
     if key is not None:
-        options = (alpha, beta, activation, precision, out_dtype, variant, batch_invariant)
-        known.keep(key, args, alive, options, a, b, c, made, bias)
+        options = (alpha, beta, activation, precision, out_dtype, variant, batch_invariant, scaling)
+        known.keep(key, args, alive, options, a, b, c, made, bias, scales=scales or ())
     return made

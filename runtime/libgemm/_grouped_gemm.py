@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from libgemm._args import Activation, Precision, expect, need_c, new_args, output, run, same_type
-from libgemm._framework import LaunchStream, dtype_name, written
+from libgemm._framework import LaunchStream, dtype_name, out_name, written
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major, stored, vector
 from libgemm._tensor import View, view
@@ -144,7 +144,7 @@ def grouped_gemm_tables(
     launch = LaunchStream(stream, d)
     dtype = dtype_name(dtype)
     args, alive = new_args(
-        "grouped_gemm", dtype, dtype if out_dtype is None else dtype_name(out_dtype), alpha=alpha, beta=beta,
+        "grouped_gemm", dtype, out_name(out_dtype, dtype), alpha=alpha, beta=beta,
         activation=activation, precision=precision, variant=variant, stream=launch.handle,
     )  # fmt: skip
     pointers = {"a": a, "b": b, "c": c, "d": d, "bias": bias}

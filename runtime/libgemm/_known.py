@@ -19,6 +19,7 @@ from libgemm._library import check, ffi, lib
 from libgemm._of_torch import raw_stream, version_mover
 
 ONE, ZERO = 1.0, 0.0  # alpha and beta as defaults: the very same objects each time, so that `is` finds them
+POINTER = 8  # bytes
 MOST = 4096  # keys of an operation; at one more all are dropped
 # What a call is kept under: its tensors, and what else its struct is made of or None; and the tensors' addresses.
 Key = tuple[Any, Any, bytes]
@@ -52,6 +53,7 @@ class Kept:
 
     args: Any
     places: Any  # its pointers to a, b, c, d, bias and, where there are some, group ends, as one piece
+    scales: Any  # those to a_scale and b_scale, or None
     c: Any  # the pointer to C where `places` does not say it: D's if `out_is_c`, else NULL
     d: Any
     workspace: Any
@@ -73,11 +75,18 @@ def kept_of(args: Any, offsets: dict[str, int], like: Any, described: Any, **wor
     def word(field: str) -> Any:
         return ctypes.c_uint64.from_buffer(memory, offsets[field])
 
+    scales = bytes_type(2 * POINTER).from_buffer(memory, offsets["a_scale"]) if words.pop("scaled") else None
     return Kept(
-        args, c=word("c") if words.pop("writes_c") else None, d=word("d"), workspace=word("workspace"),
+        args, scales=scales, c=word("c") if words.pop("writes_c") else None, d=word("d"), workspace=word("workspace"),
         stream=word("stream"), device=like.get_device(), described=described,
         places=bytes_type(words.pop("places")).from_buffer(memory, offsets["a"]), **words,
     )  # fmt: skip
+
+
+def is_plain(scale: Any) -> bool:
+    """Whether a tensor of scales is what a key says of it."""
+    kind = type(scale)
+    return (kind is Tensor or kind is Parameter) and not scale.is_neg() and not scale.requires_grad
 
 
 def name_of(described: Any, options: Any) -> Any:
@@ -97,14 +106,16 @@ class Known:
         self.offsets = {
             field: ffi.offsetof(f"libgemm_{kind}_args", field) for field in ("a", "c", "d", "workspace", "stream")
         }
+        if kind == "gemm":
+            self.offsets["a_scale"] = ffi.offsetof(f"libgemm_{kind}_args", "a_scale")
         self.calls: dict[Any, list[Kept]] = {}
         self.kin: dict[Any, Kept] = {}  # by all but the tensors' sizes, roughly
 
     def again(
-        self, a: Any, b: Any, c: Any, out: Any, bias: Any, ends: Any, options: Any, stream: Any
+        self, a: Any, b: Any, c: Any, out: Any, bias: Any, ends: Any, options: Any, stream: Any, scales: Any = None
     ) -> tuple[Any, Key | None]:
         """Make the call: (its output, None). Or (None, what to keep it under when it has gone the general way), or
-        (None, None). `options` is what else the struct is made of."""
+        (None, None). `options` is what else the struct is made of; `scales` are a_scale and b_scale."""
         if not (
             ((kind := type(a)) is Tensor or kind is Parameter)
             and ((kind := type(b)) is Tensor or kind is Parameter)
@@ -119,10 +130,15 @@ class Known:
             )
         ):  # fmt: skip
             return None, None
+        if scales is not None and not (is_plain(scales[0]) and is_plain(scales[1])):
+            return None, None
         try:
-            described, places = (
-                describe(a, b, c, out, bias) if ends is None else describe(a, b, c, out, bias, ends)
-            )  # fmt: skip
+            if scales is not None:
+                described, places = describe(a, b, c, out, bias, *scales)
+            elif ends is not None:
+                described, places = describe(a, b, c, out, bias, ends)
+            else:
+                described, places = describe(a, b, c, out, bias)
         except Exception:  # of torch, or no tuple of two: a tensor that cannot be read, of which the general way tells
             return None, None
         name = name_of(described, options)
@@ -130,7 +146,8 @@ class Known:
             free = self.calls[name]
             kept = free.pop()
         except (KeyError, IndexError):  # not known, or all in use by other threads
-            after = self.resized(described, options, a) if type(described) is bytes and self.kin else None
+            known = type(described) is bytes and self.kin and scales is None
+            after = self.resized(described, options, a) if known else None
             if after is None:
                 return None, (described, options, places)
             kept, free = after, self.place_for(name)
@@ -149,7 +166,10 @@ class Known:
             launch = LaunchStream(stream, a)
             launch.wait_for_torch(sys.modules["torch"], kept.device)
             handle = launch.handle
-        kept.places.raw = places
+        if kept.scales is None:
+            kept.places.raw = places
+        else:
+            kept.places.raw, kept.scales.raw = places[: -2 * POINTER], places[-2 * POINTER :]
         made = out
         if made is None:
             made = kept.new_out() if launch is None else launch.new_out(kept.new_out, a)
@@ -174,7 +194,7 @@ class Known:
 
     def keep(
         self, key: Key, args: Any, alive: list[Any], words: tuple[Any, ...], a: Any, b: Any, c: Any, out: Any,
-        bias: Any, ends: Any = None,
+        bias: Any, ends: Any = None, scales: tuple[Any, ...] = (),
     ) -> None:  # fmt: skip
         """Keep a filled struct under its key, unless a part of that may change in place or equals what it is not.
         `words` are all options, alpha and beta first; `out` may be a new one."""
@@ -186,7 +206,7 @@ class Known:
             if option is not None and not isinstance(option, (str, int, torch.dtype)):
                 return
         first = a.device
-        for x in (b, c, out, bias, ends):  # of another device the call waits
+        for x in (b, c, out, bias, ends, *scales):  # of another device the call waits
             if x is not None and x.device != first:
                 return
         low = places[0] | places[8] | places[16] | places[24]  # bits of a, b, c and d, little-endian
@@ -194,14 +214,14 @@ class Known:
             return
         new = partial(torch.empty, device=first)
         kept = kept_of(
-            args, self.offsets, a, described, places=len(places),
+            args, self.offsets, a, described, places=len(places) - POINTER * len(scales), scaled=bool(scales),
             writes_c=(c is None) == (beta != 0), out_is_c=beta != 0,
             may_be_negated=not (a.dtype is out.dtype is torch.bfloat16),
             new_workspace=partial(new, args.workspace_bytes, dtype=torch.uint8) if args.workspace_bytes else None,
             new_out=partial(new, out.shape, dtype=out.dtype), alive=alive,
         )  # fmt: skip
         self.place_for(name_of(described, options)).append(kept)
-        if type(described) is bytes:
+        if type(described) is bytes and not scales:
             if len(self.kin) >= MOST:
                 self.kin.clear()
             self.kin[options, len(described), a.dtype] = kept
@@ -231,7 +251,7 @@ class Known:
             shape = (args.batch if self.kind == "gemm" else args.groups, *shape)
         new_out = partial(old.new_out.func, shape, **old.new_out.keywords)
         return kept_of(
-            args, self.offsets, a, described, places=len(old.places), writes_c=old.c is not None,
+            args, self.offsets, a, described, places=len(old.places), scaled=False, writes_c=old.c is not None,
             out_is_c=old.out_is_c, may_be_negated=old.may_be_negated, new_workspace=None, new_out=new_out,
             alive=old.alive, asks_workspace=True,
         )  # fmt: skip

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from libgemm._args import DTYPES, Activation, Precision, expect, new_args, pick, pointer
-from libgemm._framework import dtype_name
+from libgemm._framework import dtype_name, out_name
 from libgemm._library import LIBRARY, Error, check, ffi, get_struct, lib, recorded, text
 
-PRECISION_NAMES = ("exact", "tf32", "tf32x3", "ieee")
+PRECISION_NAMES = ("exact", "tf32", "tf32x3", "ieee", "fast")
 DTYPE_NAMES = {value: name for name, value in DTYPES.items()}
 
 
@@ -158,9 +158,16 @@ def question(
 ) -> Any:  # fmt: skip
     """A struct of `kind` to ask with, as if all the workspace that could help were given."""
     name = dtype_name(dtype)
-    out_name = name if out_dtype is None else dtype_name(out_dtype)
     args, _ = new_args(
-        kind, name, out_name, alpha=1.0, beta=0.0, activation=activation, precision=precision, variant=None, stream=0
+        kind,
+        name,
+        out_name(out_dtype, name),
+        alpha=1.0,
+        beta=0.0,
+        activation=activation,
+        precision=precision,
+        variant=None,
+        stream=0,
     )
     args.trans_a, args.trans_b = pick(LAYOUTS, layout, "layout")
     args.workspace, args.workspace_bytes = pointer(16), 1 << 62
@@ -189,7 +196,8 @@ def explain(
 ) -> Choice:  # fmt: skip
     """What would run for a dense GEMM with packed operands, in how long, why, and what would be faster.
 
-    dtype, out_dtype: of a and b, and of out; a name ("f16", "bf16", "f32") or a framework's dtype. None: a's.
+    dtype, out_dtype: of a and b, and of out; a name ("f16", "bf16", "f32", "e4m3") or a framework's dtype.
+    None: a's, of "e4m3" bf16.
     layout: "nn", "nt", "tn" or "tt", the letters for a and b, t for one stored transposed.
     aligned: whether operands start on multiples of 16 bytes.
     target: compute capability * 10 (then no GPU is needed), or 0 for the current GPU.

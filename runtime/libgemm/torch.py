@@ -1,6 +1,7 @@
 """libgemm inside torch. Needs torch, which `import libgemm` alone never does.
 
 mm, bmm, addmm, linear, gemm    products with gradients, under torch.compile, autocast and CUDA graphs
+scaled_mm                       torch.nn.functional.scaled_mm: products of 8-bit tensors with scales
 grouped_mm                      torch.nn.functional.grouped_mm, all four cases, and a bias
 Linear, GroupedLinear           layers
 use()                           within it torch's own products run libgemm

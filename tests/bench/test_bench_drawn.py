@@ -89,7 +89,7 @@ def test_nothing_drawn_is_what_tuning_or_the_benchmark_has():
     grouped = [*json.loads((ROOT / "bench" / "suites" / "grouped.json").read_text())["cases"], *(
         row for row in recorded if "groups" in row)]  # fmt: skip
     tuned = {(row["m"], row["n"], row["k"], row["layout"].upper()) for row in [*listed, *recorded]}
-    tuned |= {(*shape[:3], shape[3].upper()) for shape in map(tune.draw_shape, range(3000))}
+    tuned |= {(*shape[:3], shape[3].upper()) for shape in (tune.draw_shape(seed, "bf16") for seed in range(3000))}
     packed = {(row["groups"], row["m"], row["n"], row["k"]) for row in [*grouped, *(
         draw_problem(seed)._asdict() for seed in range(2000))]}  # fmt: skip
     assert len(tuned) > 5000 and len(packed) > 1900

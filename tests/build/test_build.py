@@ -31,8 +31,16 @@ def test_artifacts_come_in_order_and_then_from_the_cache(cache):
 
 
 def twins() -> tuple[list, list, list]:
-    """The pointer rows of 8.0 and 8.9, and those of 8.9 that 8.0 has no twin of."""
-    old, new = ([v for v in variants((t,)) if v.problem.layout == "nt" and v.problem.op == "gemm"] for t in (80, 89))
+    """The pointer rows of 8.0 and 8.9, and those of 8.9 that 8.0 has no twin of; of 8-bit operands, whose two ways to
+    add up have one code there, one."""
+    old, new = (
+        [
+            v
+            for v in variants((t,))
+            if (v.problem.layout, v.problem.op) == ("nt", "gemm") and v.problem.precision != "fast"
+        ]
+        for t in (80, 89)
+    )
     return old, new, [v for v in new if v.compiled.name not in {o.name for o in old}]
 
 
@@ -55,7 +63,8 @@ def test_code_that_does_not_fit_the_higher_revisions_shared_memory_fails_the_bui
 
 def test_a_variant_that_does_not_compile_fails_the_build_by_name_and_the_rest_is_kept(cache):
     rows = [v for v, _ in sample_rows() if v.problem.op == "gemm"]
-    bad = [v.name for v in rows if v.problem.a == "f16"]
+    rows = list({v.compiled.name: v.compiled for v in rows}.values())  # each kernel once
+    bad = [v.name for v in rows if "_f16_" in v.name]
     with pytest.raises(BuildError) as caught:
         compile_all(rows, cache, Limits(2), pool_work.fail_one)
     text = str(caught.value)

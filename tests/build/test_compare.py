@@ -21,7 +21,7 @@ CHANGES = {
     "known": lambda m: m["known"].update(dict.fromkeys(m["known"], "0")),
     "toolchain": lambda m: m["toolchain"].update(triton="0"),
     "targets": lambda m: m["targets"].clear(),
-    "params": lambda m: m["kernels"][m["variants"][3]["kernel"]].pop(),
+    "params": lambda m: m["signatures"][m["variants"][3]["signature"]].pop(),
     "removed": lambda m: m["variants"].pop(),
     "added": lambda m: m["variants"].append({**m["variants"][0], "name": "new"}),
     "order": lambda m: m["variants"].reverse(),
@@ -37,9 +37,9 @@ def test_a_change_is_named(what):
 
 def test_where_a_build_comes_from_and_where_its_sources_stand_is_no_difference():
     new = {**copy.deepcopy(manifest()), "commit": "other", "build_id": "other", "version": "9.9.9"}
-    new["kernels"] = {f"moved.{name}": params for name, params in new["kernels"].items()}
+    new["signatures"] = {f"moved.{name}": params for name, params in new["signatures"].items()}
     for row in new["variants"]:
-        row["kernel"] = f"moved.{row['kernel']}"
+        row["kernel"], row["signature"] = f"moved.{row['kernel']}", f"moved.{row['signature']}"
     assert differences(manifest(), new) == {}
 
 

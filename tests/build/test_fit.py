@@ -141,7 +141,19 @@ def test_every_candidate_checks_and_is_named_once_a_layout():
     for layout in LAYOUTS:
         own = [v.fit_name for v in TABLE if v.problem.layout == layout]
         assert len(set(own)) == len(own) > 20
-    assert [v.fit_name for v in candidates(a="f16")] == [v.fit_name for v in TABLE]  # one type stands for all
+    assert [v.fit_name for v in candidates(types="f16")] == [v.fit_name for v in TABLE]  # one type stands for all
+
+
+def test_candidates_of_bytes_are_those_whose_kernels_take_scales_and_hold_two_sums():
+    fast, exact = (candidates(types=types) for types in ("e4m3_fast", "e4m3"))
+    for rows, precision in ((fast, "fast"), (exact, "exact")):
+        for v in rows:
+            v.check()
+            assert (v.problem.a, v.problem.precision, v.problem.layout) == ("e4m3", precision, "nt")
+            assert v.family.split != "cluster" and v.config.cluster == 1
+    tiles = [{v.fit_name for v in rows} for rows in (fast, exact)]
+    assert tiles[1] < tiles[0] and "128x256x64_coop" in tiles[0] - tiles[1]
+    assert {v.problem.measured_as for v in (*fast, *exact)} == {"gemm_e4m3", "gemm_e4m3_fast"}
 
 
 def test_what_ships_for_hopper_was_a_candidate():

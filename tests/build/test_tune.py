@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -116,8 +117,8 @@ def test_recorded_shapes_are_a_line_each(tmp_path):
 
 
 def test_drawn_shapes_are_such_as_the_copy_engine_reads_and_always_the_same():
-    drawn = [tune.draw_shape(seed) for seed in range(300)]
-    assert drawn == [tune.draw_shape(seed) for seed in range(300)] and len(set(drawn)) > 290
+    drawn = [tune.draw_shape(seed, "bf16") for seed in range(300)]
+    assert drawn == [tune.draw_shape(seed, "bf16") for seed in range(300)] and len(set(drawn)) > 290
     for m, n, k, layout in drawn:
         assert min(m, n, k) > 0 == n % 8  # rows of D
         assert floor_us({"m": m, "n": n, "k": k, "dtype": "bf16"}) < 3000
@@ -128,6 +129,7 @@ def test_drawn_shapes_are_such_as_the_copy_engine_reads_and_always_the_same():
 
 def test_candidates_that_cannot_win_are_not_run():
     worker = object.__new__(tune.Worker)
+    worker.type = SimpleNamespace(itemsize=2)
     worker.rows, worker.multiprocessors = {v.name: v for v in candidates()}, 132
     few, many = worker.near(1, 4096, 4096, "nt"), worker.near(8192, 8192, 8192, "tn")
     assert {worker.rows[name].problem.layout for name in few} == {"nt"}

@@ -40,11 +40,11 @@ def few(v, m: int, n: int, k: int, **fields) -> Call:
     """A call of this variant, or of any where `v` is None (then NT), whose leading dimensions descriptors can hold."""
     trans_a, trans_b = (v.trans_a, v.trans_b) if v else (False, True)
     lds = {"lda": m if trans_a else k, "ldb": k if trans_b else n, "ldc": n, "ldd": n}
-    lds = {name: -(-ld // 8) * 8 for name, ld in lds.items()}
-    types = {"f16": 1, "bf16": 2, "f32": 3}
+    lds = {name: -(-ld // 16) * 16 for name, ld in lds.items()}
+    types = {"f16": 1, "bf16": 2, "f32": 3, "e4m3": 4}
     own = {"a_type": types[v.a_type], "d_type": types[v.d_type], "variant": v.name} if v else {}
-    if v and v.a_type == "f32":
-        own["precision"] = 1
+    if v:
+        own["precision"] = {"exact": 0, "tf32": 1, "fast": 4}[v.precision]
     return Call("gemm", m=m, n=n, k=k, trans_a=int(trans_a), trans_b=int(trans_b), **{**lds, **own, **fields})
 
 

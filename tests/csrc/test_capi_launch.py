@@ -57,12 +57,12 @@ def only_launch() -> dict:
 
 def pinned(variant, gpu: int, m: int, n: int, k: int) -> Call:
     """A legal call of exactly this variant, with leading dimensions a little longer than needed."""
-    types = {"f16": lib.LIBGEMM_F16, "bf16": lib.LIBGEMM_BF16, "f32": lib.LIBGEMM_F32}
-    lds = {"lda": (m if variant.trans_a else k) + 8, "ldb": (k if variant.trans_b else n) + 16, "ldd": n + 8}
-    sizes = {"m": m, "n": n, "k": k, **lds, "ldc": n + 8}
+    types = {"f16": lib.LIBGEMM_F16, "bf16": lib.LIBGEMM_BF16, "f32": lib.LIBGEMM_F32, "e4m3": lib.LIBGEMM_E4M3}
+    lds = {"lda": (m if variant.trans_a else k) + 16, "ldb": (k if variant.trans_b else n) + 16, "ldd": n + 16}
+    sizes = {"m": m, "n": n, "k": k, **lds, "ldc": n + 16}
     call = Call(variant.op, gpu, a_type=types[variant.a_type], d_type=types[variant.d_type], variant=variant.name)
     call.set(trans_a=int(variant.trans_a), trans_b=int(variant.trans_b))
-    call.set(precision=("exact", "tf32", "tf32x3", "ieee").index(variant.precision))
+    call.set(precision=("exact", "tf32", "tf32x3", "ieee", "fast").index(variant.precision))
     if variant.op == "grouped_gemm":
         room = {"workspace_bytes": 1 << 17}  # with which every row may run
         return call.set(**{name: [value] * GROUPS for name, value in sizes.items()}, **room, aligned=variant.align16)
@@ -75,8 +75,9 @@ def test_every_variant_launches_with_its_own_shape(gpu, target, op):
     """The stand-in refuses a block that the cubin does not require and shared memory nobody opted in to."""
     own = [v for v in variants() if (v.target, v.op) == (target, op)]
     own = [v for v in own if not v.single]  # those: test_capi_fast.py, test_capi_grouped_fast.py
-    for m, n, k in ((1032, 264, 72), (8, 8, 8)):
-        for v in own:
+    for v in own:
+        step = 16 if v.a_type == "e4m3" else 8  # elements in 16 bytes
+        for m, n, k in ((129 * step, 33 * step, 9 * step), (step, step, step)):
             ok(pinned(v, gpu, m, n, k).run())
             launch = last_launch()
             assert launch["block"] == [32 * v.warps, 1, 1] and launch["shared"] == v.shared_bytes, v.name

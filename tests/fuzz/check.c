@@ -4,7 +4,7 @@
 
 #include "fuzz.h"
 
-int width_of(int32_t type) { return type == LIBGEMM_F32 ? 4 : 2; }
+int width_of(int32_t type) { return type == LIBGEMM_F32 ? 4 : type == LIBGEMM_E4M3 ? 1 : 2; }
 
 int64_t tiles_along(int64_t extent, int64_t block) { return (extent + block - 1) / block; }
 

@@ -20,7 +20,7 @@ from tests.support.sample import sample_artifact
 
 SWIZZLE_BYTES = 128  # a copy's contiguous extent, where it has that much
 SWIZZLES = {128: 3, 64: 2, 32: 1, 16: 0}  # bytes -> CUtensorMapSwizzle
-ELEMENTS = {"f16": 6, "f32": 7, "bf16": 9}  # -> CUtensorMapDataType
+ELEMENTS = {"e4m3": 0, "f16": 6, "f32": 7, "bf16": 9}  # -> CUtensorMapDataType
 INFO_PARAMETER, CUDA = 0x17, 190  # record of one parameter; ELF machine
 
 

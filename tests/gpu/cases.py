@@ -16,6 +16,12 @@ TYPES = (
     ("f32", "f32", "tf32"),
     ("f32", "f32", "tf32x3"),
     ("f32", "f32", "ieee"),
+    ("e4m3", "bf16", "exact"),
+    ("e4m3", "bf16", "fast"),
+    ("e4m3", "f16", "exact"),
+    ("e4m3", "f16", "fast"),
+    ("e4m3", "f32", "exact"),
+    ("e4m3", "f32", "fast"),
 )
 # Python entry -> operation of the variants behind it.
 ENTRIES = {
@@ -25,6 +31,7 @@ ENTRIES = {
     "grouped_mm": "grouped_mm",
     "grouped_gemm_jagged": "grouped_mm",
 }
+SCALINGS = ("", "tensor", "row")  # of 8-bit operands
 ACTIVATIONS = (None, *NAMES[1:])
 RAGGED = ("m", "n", "k", "none")  # in the order of the C enum
 SPREADS = ("uniform", "skewed", "empty", "one", "log", "full")
@@ -65,6 +72,7 @@ class Case:
     nan_c: bool = False  # C is NaN: legal only with beta = 0
     bias: str = ""  # "", "row" (one for all) or "each" (per batch or group)
     activation: str | None = None
+    scaling: str = ""  # SCALINGS
     fresh: bool = False  # no out: the library allocates it
     # normal; inf, nan (a few of A and B); nan_ab (all, with alpha = 0); inf_odd, nan_odd (all of every second group)
     values: str = "normal"
@@ -128,15 +136,25 @@ class Case:
         return sizes["m"], sizes["n"], sizes["k"]
 
 
+def types_of(entry: str) -> tuple:
+    """TYPES of an entry: only the dense one takes 8-bit operands."""
+    return tuple(types for types in TYPES if types[0] != "e4m3" or entry == "gemm")
+
+
+def step_of(a_type: str) -> int:
+    """Elements of A and B such that so many, and of C and D, are multiples of 16 bytes."""
+    return 16 if a_type == "e4m3" else 8
+
+
 def aligned_pads(case: Case, pads=(0, 0, 0, 0)) -> tuple:
-    """Least gaps after which stored rows of A, B, C and D are multiples of 8 elements, and `pads` more."""
+    """Least gaps after which stored rows of A, B, C and D are multiples of 16 bytes, and `pads` more."""
     m, n, k = case.totals()
-    stored = (m if case.trans_a else k, k if case.trans_b else n, n, n)
-    return tuple(-x % 8 + pad for x, pad in zip(stored, pads, strict=True))
+    stored, step = (m if case.trans_a else k, k if case.trans_b else n, n, n), step_of(case.a_type)
+    return tuple(-x % step + whole(pad, step) for x, pad in zip(stored, pads, strict=True))
 
 
-def whole(size: int) -> int:
-    return -(-size // 8) * 8
+def whole(size: int, step: int = 8) -> int:
+    return -(-size // step) * step
 
 
 def draw(rng: random.Random, spread: str, top: int, chosen: bool) -> int:
@@ -232,16 +250,18 @@ def aligned_groups(rng: random.Random, case: Case, largest: int) -> Case:
     return dataclasses.replace(case, pads=aligned_pads(case, case.pads))
 
 
-def random_case(seed: int, largest: int = 3000) -> Case:
-    """The random case of a seed: half dense, half grouped."""
+def random_case(seed: int, largest: int = 3000, a_type: str = "") -> Case:
+    """The random case of a seed: half dense, half grouped; or a dense one of this type."""
     rng = random.Random(f"case {seed}")
-    entry = rng.choice(("gemm",) * 4 + tuple(ENTRIES)[1:])
-    types = dict(zip(("a_type", "d_type", "precision"), rng.choice(TYPES), strict=True))
+    entry = rng.choice(("gemm",) * 4 + tuple(ENTRIES)[1:]) if not a_type else "gemm"
+    of_type = [types for types in types_of(entry) if a_type in ("", types[0])]
+    types = dict(zip(("a_type", "d_type", "precision"), rng.choice(of_type), strict=True))
+    step = step_of(types["a_type"])
     aligned = rng.random() < 0.45
     fields = random_batch(rng, largest) if entry == "gemm" else random_groups(rng, entry, largest)
     if aligned:
-        fields.update({name: -(-fields[name] // 8) * 8 for name in "mnk"})
-        fields.update(pads=tuple(rng.choice((0, 0, 8, 64)) for _ in range(4)))
+        fields.update({name: whole(fields[name], step) for name in "mnk"})
+        fields.update(pads=tuple(rng.choice((0, 0, step, 64)) for _ in range(4)))
     else:
         fields.update(pads=tuple(rng.choice((0, 0, 1, 3, 8, rng.randint(1, 70))) for _ in range(4)))
         fields.update(leads=tuple(rng.choice((0, 0, 1, 2, 5, 8)) for _ in range(4)))
@@ -250,6 +270,8 @@ def random_case(seed: int, largest: int = 3000) -> Case:
         fields.update(fresh=rng.random() < 0.2)
     if fields["c"] in ("in_place", "out"):
         fields.update(shared=fields.get("shared", "").replace("c", ""))
+    if types["a_type"] == "e4m3":
+        fields.update(scaling=rng.choice(SCALINGS))
     case = Case(
         seed=seed,
         entry=entry,

@@ -29,6 +29,8 @@ def call(lib, p: Problem) -> list[torch.Tensor]:
     listed = case.entry == "grouped_gemm"
     if p.bias is not None:
         words["bias"] = p.bias if listed else p.bias[0]
+    if p.scales:
+        words |= {"scaling": case.scaling, **p.scales}
     if p.c is not None and case.c != "out":
         words["c"] = p.c if listed else p.c[0]
     if case.fresh:
@@ -75,11 +77,11 @@ def packed_products(p: Problem, d: torch.Tensor, c: torch.Tensor | None):
 def mismatches(p: Problem, d: list[torch.Tensor]) -> list[str]:
     """Compare every product with its reference; a message for the worst. One question to the device if all pass."""
     case = p.case
-    scalars = {name: getattr(case, name) for name in ("alpha", "beta", "activation", "precision", "d_type")}
+    scalars = {name: getattr(case, name) for name in ("alpha", "beta", "activation", "precision", "d_type", "a_type")}
 
     def compare(product) -> tuple[torch.Tensor, torch.Tensor]:
         _, got, a, b, c, bias = product
-        want, bound = expected(a, b, c, bias, **scalars)
+        want, bound = expected(a, b, c, bias, **scalars, scale=p.scale)
         return want, excess(got, want, bound)
 
     found = list(products(p, d))

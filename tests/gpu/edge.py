@@ -11,7 +11,7 @@ import torch
 
 from kernels.table.families import DENSE_SM90
 
-from .cases import ACTIVATIONS, ENTRIES, RAGGED, TYPES, Case, aligned_pads
+from .cases import ACTIVATIONS, ENTRIES, RAGGED, TYPES, Case, aligned_pads, step_of, types_of, whole
 from .cases_groups import group_cases, is_fast
 from .checks import call, run_case, run_problem
 from .problem import Problem
@@ -82,7 +82,9 @@ def variant_cases(v):
     types = {"a_type": v.a_type, "d_type": v.d_type, "precision": v.precision or "exact"}
     case = Case(entry=entry, trans_a=bool(v.trans_a), trans_b=bool(v.trans_b), variant=v.name, **types)
     # A few tiles and part of one: rows that split K refuse more than half as many as there are multiprocessors.
-    sizes = {"m": 200 if v.op != "gemm" else 2 * v.block_m + 8, "n": 136, "k": 264, "pads": (0, 8, 16, 8)}
+    step = step_of(v.a_type)
+    sizes = {"m": 200 if v.op != "gemm" else 2 * v.block_m + step, "n": whole(136, step), "k": whole(264, step)}
+    sizes["pads"] = (0, step, 2 * step, step)
     if not v.align16:
         sizes = {"m": 131, "n": 77, "k": 201, "pads": (1, 3, 0, 5), "leads": (1, 2, 3, 5)}
     if v.op != "gemm":
@@ -91,6 +93,9 @@ def variant_cases(v):
     promise = {"aligned": v.op == "grouped_gemm" and bool(v.align16)}
     yield replace(case, **sizes, **promise)
     epilogue = {"alpha": -0.5, "beta": 2.0, "c": "in_place", "bias": "each", "activation": activation}
+    if v.a_type == "e4m3":
+        epilogue["scaling"] = "row"
+        yield replace(case, **sizes, scaling="tensor")
     yield replace(case, **sizes, **epilogue, **promise)
     if promise["aligned"]:
         uneven = {"groups": 4, "spread": "halves", "vary": "mnk0", "m": 256, "n": 128, "k": 512, "pads": (8, 16, 24, 8)}
@@ -103,7 +108,8 @@ def variant_cases(v):
             yield replace(case, **many, vary="mn", pads=(8, 16, 24, 8), aligned=True)
     if v.op == "gemm" and v.single and v.family in PERSISTENT:
         # Several tiles for each block, after few steps in K: what one tile leaves in its buffers the next one meets.
-        many = {"m": 2056, "n": 2312, "k": 72, "pads": (0, 8, 16, 8)}
+        many = {"m": 2056, "n": 2312, "k": 72}
+        many["pads"] = aligned_pads(replace(case, **many), (0, 8, 16, 8))
         yield replace(case, **many, activation=activation)
         yield replace(case, **many, **epilogue)
         # Fewer rows and columns than a tile has, and one more than tiles hold.
@@ -131,7 +137,7 @@ def variants(ctx: Context):
 def ragged_rows(ctx: Context):
     """Rows of D that end inside 16 bytes while its leading dimension is aligned: nothing may be written behind them."""
     for (a, d, precision), n, layout in itertools.product(TYPES, (1, 2, 7, 131, 250), range(4)):
-        pad = -n % 8
+        pad = -n % step_of(a)
         case = Case(a_type=a, d_type=d, precision=precision, trans_a=layout > 1, trans_b=layout % 2 == 1)
         for m, k in ((8, 1024), (96, 264), (700, 136)):
             pads = (0, 0 if layout % 2 else pad, pad, pad)
@@ -139,9 +145,14 @@ def ragged_rows(ctx: Context):
             yield ctx.run(replace(case, m=m, n=n, k=k, pads=pads, beta=2.0, c="separate", bias="row"))
 
 
+def typed(*entries: str) -> list[tuple]:
+    """Entries, each with all types that it takes."""
+    return [(entry, types) for entry in entries for types in types_of(entry)]
+
+
 def specials(ctx: Context):
     """Inf and NaN in A and B, and sums far out on both sides, through every activation."""
-    for entry, (a, d, precision) in itertools.product(("gemm", "grouped_mm"), TYPES):
+    for entry, (a, d, precision) in typed("gemm", "grouped_mm"):
         case = Case(entry=entry, a_type=a, d_type=d, precision=precision, m=40, n=48, k=24, groups=2)
         for seed, (activation, values) in enumerate(itertools.product(ACTIVATIONS, ("inf", "nan"))):
             yield ctx.run(replace(case, seed=seed, activation=activation, values=values))
@@ -239,7 +250,7 @@ def lying_ends_of_groups(ctx: Context):
 def repeatable(ctx: Context):
     """Five runs of one call give the same bits."""
     shapes = ({"m": 333, "n": 257, "k": 1999}, {"m": 16, "n": 512, "k": 2048}, {"m": 512, "n": 512, "k": 512})
-    for entry, (a, d, precision), shape in itertools.product(("gemm", "grouped_mm", "grouped_gemm"), TYPES, shapes):
+    for (entry, (a, d, precision)), shape in itertools.product(typed("gemm", "grouped_mm", "grouped_gemm"), shapes):
         if ctx.stand_in and shape["k"] > 512:
             continue
         case = Case(entry=entry, a_type=a, d_type=d, precision=precision, bias="row", **shape)

@@ -23,10 +23,12 @@ class Problem:
         self.a = [self.logical(x, case.trans_a, "a") for x in self.a_arena.views]
         self.b = [self.logical(x, case.trans_b, "b") for x in self.b_arena.views]
         self.make_bias()
+        self.make_scales()
         self.make_output()
         self.make_ends()
         self.poison()
         self.inputs = [x for x in (self.a_arena, self.b_arena, self.bias_arena, self.c_arena) if x is not None]
+        self.inputs += self.scale_arenas
         for arena in (*self.inputs, self.d_arena):
             arena.freeze()
 
@@ -73,6 +75,36 @@ class Problem:
         for shape in shapes:
             self.bias_arena.place(shape, case.pads[3], case.leads[3])
         self.bias = self.bias_arena.inputs(self.generator).views
+
+    def make_scales(self) -> None:
+        """A's and B's, as the call takes them; of a batch each has its own where the seed is odd."""
+        self.scales, self.scale_arenas = {}, []
+        if not self.case.scaling:
+            return
+        each = (self.case.batch,) if self.each_scaled else ()
+        for name, length, shape in (("a_scale", self.m, (self.m, 1)), ("b_scale", self.n, (1, self.n))):
+            arena = Arena(DTYPES["f32"], self.device, name)
+            arena.place((1, 1) if self.case.scaling == "tensor" else (*each, length), 0, self.case.leads[3])
+            (found,) = arena.inputs(self.generator).views
+            # A vector, or a matrix of one column or row
+            turned = self.case.scaling == "row" and not each and self.case.seed % 4 == 0
+            self.scales[name] = found.view(shape) if turned else found
+            self.scale_arenas.append(arena)
+
+    @property
+    def scale(self) -> torch.Tensor | None:
+        """What the product is multiplied by, in float64: a number, or one for each element."""
+        if not self.scales:
+            return None
+        a_scale, b_scale = (x.double() for x in self.scales.values())
+        if self.case.scaling == "tensor":
+            return a_scale * b_scale
+        lead = a_scale.shape[:-1] if self.each_scaled else ()
+        return a_scale.reshape(*lead, self.m, 1) * b_scale.reshape(*lead, 1, self.n)
+
+    @property
+    def each_scaled(self) -> bool:
+        return self.case.batch >= 0 and bool(self.case.seed % 2)
 
     @property
     def one_b(self) -> bool:

@@ -6,6 +6,9 @@ The bound is elementwise and worst case, after Higham, Accuracy and Stability of
                    instruction to the largest and cut off bits below 2^-24 of it (2 ulp at worst with the cut after the
                    sum), so u is doubled. The sum is linear in K and not sqrt(K): cutting is biased, so the statistics
                    behind sqrt(K) (Higham and Mary 2019) do not hold.
+  8-bit inputs     sums on tensor cores keep 14 bits: each of the 32 products of an instruction, and the sum so far, is
+                   cut off below 2^-13 of the largest; of "fast" sums in all of K, of others in 128 of it, after which
+                   sums go on in float32.
   rounded inputs   section 3.4 on perturbed data: operands rounded with relative error t give (2 t + t^2) |a|.|b|.
                    tf32 keeps 10 mantissa bits. Tensor cores given plain float32 cut the rest off: t = 2^-10 (it would
                    be 2^-11 rounded to nearest). tf32x3 rounds the large part to nearest and cuts the small one off:
@@ -19,12 +22,15 @@ import math
 
 import torch
 
-DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "e4m3": torch.float8_e4m3fn}
 U_OUT = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
 TINY = {"f16": 2.0**-25, "bf16": 2.0**-126, "f32": 2.0**-126}  # bf16, f32: subnormals may be flushed
 U_ACC = 2.0**-24
 # Relative error that the precision adds to each product, on top of the summation.
 INPUT_ERROR = {"exact": 0.0, "ieee": 0.0, "tf32": 2 * 2.0**-10 + 2.0**-20, "tf32x3": 2 * 2.0**-21 + 2.0**-22}
+# 8-bit products on Hopper's tensor cores: an instruction adds K_STEP of them and the sum so far, each cut off below
+# U_SUM of the largest. Sums of numbers of one sign lose the half of that which is to be expected (seen on an H200).
+K_STEP, U_SUM = 32, 2.0**-13
 LIPSCHITZ = {None: 1.0, "relu": 1.0, "gelu": 1.13, "silu": 1.10}
 EVALUATION = {None: 0.0, "relu": 0.0, "gelu": 1.5e-7 + 6 * U_ACC, "silu": 8 * U_ACC}  # times |x|
 
@@ -37,14 +43,25 @@ FUNCTIONS = {
 }
 
 
+def sum_error(precision: str, a_type: str, k: int) -> float:
+    """Relative to |a|.|b|, beside what float32 sums may be off by."""
+    if a_type != "e4m3":
+        return INPUT_ERROR[precision]
+    k = k if precision == "fast" else min(k, 128)
+    return (k + math.ceil(k / K_STEP)) * U_SUM
+
+
 def activate(x: torch.Tensor, name: str | None) -> torch.Tensor:
     return FUNCTIONS[name](x)
 
 
-def expected(a, b, c=None, bias=None, *, alpha=1.0, beta=0.0, activation=None, precision="exact", d_type="f32"):
+def expected(
+    a, b, c=None, bias=None, *, alpha=1.0, beta=0.0, activation=None, precision="exact", d_type="f32", a_type=None,
+    scale=None,
+):  # fmt: skip
     """(D, bound) in float64 of act(alpha * a @ b + beta * c + bias); leading dimensions broadcast.
 
-    A and B are not read when alpha is 0, C is not read when beta is 0.
+    A and B are not read when alpha is 0, C is not read when beta is 0. `scale` is what the product is multiplied by.
     """
     shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     x = torch.zeros(shape, dtype=torch.float64, device=a.device)
@@ -54,7 +71,9 @@ def expected(a, b, c=None, bias=None, *, alpha=1.0, beta=0.0, activation=None, p
         a, b = a.double(), b.double()
         x = alpha * torch.matmul(a, b)
         gamma = 2 * (k + 4) * U_ACC / (1 - 2 * (k + 4) * U_ACC)
-        error = torch.matmul(a.abs(), b.abs()) * (abs(alpha) * (gamma + INPUT_ERROR[precision]))
+        error = torch.matmul(a.abs(), b.abs()) * (abs(alpha) * (gamma + sum_error(precision, a_type, k)))
+        if scale is not None:
+            x, error = x * scale, error * scale.abs()
     for term in (beta * c.double() if beta != 0 else None, None if bias is None else bias.double().unsqueeze(-2)):
         if term is not None:
             x = x + term

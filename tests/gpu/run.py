@@ -25,6 +25,7 @@ from tests.gpu import (  # noqa: E402
     edge_frameworks,
     edge_moe,
     edge_moe_training,
+    edge_scaled,
     edge_torch,
     edge_torch_contract,
 )
@@ -70,6 +71,10 @@ EDGE = (
     edge_moe.whole_layers,
     edge_moe_training.gates,
     edge_moe_training.trained_layers,
+    edge_scaled.scaled_products,
+    edge_scaled.scales_of_no_size,
+    edge_scaled.sums_of_bytes,
+    edge_scaled.scaled_operator,
     edge_torch.dense_operators,
     edge_torch.grouped_operators,
     edge_torch.watched_operators,

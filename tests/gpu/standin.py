@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-from .cases import ENTRIES, TYPES
+from .cases import ENTRIES, types_of
 from .reference import DTYPES
 from .standin_contract import Error, check, require
 from .standin_memory import neighbour, poke, view, write_past
@@ -19,7 +19,8 @@ FAULTS = (
     "read A at alpha 0", "read past A", "read before B", "ignore alpha", "ignore beta", "drop bias",
     "bias of group 0", "wrong activation", "relu drops NaN", "swap groups", "skip partial tile", "skip K tail",
     "write pad row", "16-bit sums", "tf32 for ieee", "Inf to NaN", "skip K = 0", "int32 ends", "new out",
-    "accept anything", "vary", "trust ends", "skip empty K", "keep tail", "K of the next group", *MOE_FAULTS,
+    "accept anything", "vary", "trust ends", "skip empty K", "keep tail", "K of the next group",
+    "ignore scales", "scales of row 0", *MOE_FAULTS,
 )  # fmt: skip
 
 # Of rows that see packed groups as one matrix, with a layout that such a row takes (trans_a, trans_b).
@@ -51,7 +52,7 @@ class StandIn(Layers):
     def variants(self) -> list:
         found = []
         for op in sorted(set(ENTRIES.values())):
-            for i, (a, d, precision) in enumerate(TYPES):
+            for i, (a, d, precision) in enumerate(types_of(op)):
                 fields = {"op": op, "target": 0, "a_type": a, "d_type": d, "precision": precision}
                 fast = GROUP_GUARDS if (op, a, d) == ("grouped_mm", "bf16", "bf16") else {}  # one type: they take long
                 for guard in ("", "_align16_linear", *fast):
@@ -72,8 +73,10 @@ class StandIn(Layers):
             check(*arguments, variants=self.variants())
 
     def output(self, like, shape, out, out_dtype) -> torch.Tensor:
-        wanted = DTYPES.get(out_dtype, out_dtype) or (like.dtype if out is None else out.dtype)
-        require(wanted in (like.dtype, torch.float32), f"out dtype {wanted} for {like.dtype}")
+        own = torch.bfloat16 if like.dtype == DTYPES["e4m3"] else like.dtype
+        wanted = DTYPES.get(out_dtype, out_dtype) or (own if out is None else out.dtype)
+        allowed = (own, torch.float32, *([torch.float16] if own != like.dtype else []))
+        require(wanted in allowed, f"out dtype {wanted} for {like.dtype}")
         if out is None or self.fault == "new out":
             return torch.full(shape, torch.nan, dtype=wanted, device=like.device)
         require(out.dtype == wanted and tuple(out.shape) == tuple(shape), f"out is {tuple(out.shape)}, not {shape}")
@@ -94,16 +97,27 @@ class StandIn(Layers):
             order = torch.arange(a.shape[-1], device=a.device).roll(self.runs * 7)
             a, b = a[..., order], b[..., order, :]
         x = torch.matmul(a, b)
-        return x.to(kind).float() if self.fault == "16-bit sums" else x
+        return x.to(torch.bfloat16 if kind == DTYPES["e4m3"] else kind).float() if self.fault == "16-bit sums" else x
 
-    def tile(self, a, b, c, bias, d, alpha, beta, activation, precision) -> None:
+    def scaled(self, x, scaling, a_scale, b_scale):
+        """The product of operands times their scales: numbers, or of each row and column."""
+        if scaling == "tensor":
+            return x * (a_scale * b_scale).reshape(()) if self.fault != "ignore scales" else x
+        batch = a_scale.shape[:-1] if x.dim() == 3 and a_scale.shape[0] == len(x) and a_scale.dim() == 2 else ()
+        rows, cols = a_scale.reshape(*batch, x.shape[-2], 1), b_scale.reshape(*batch, 1, x.shape[-1])
+        if self.fault == "scales of row 0":
+            rows = rows[..., :1, :]
+        return x * rows * (1.0 if self.fault == "ignore scales" else cols)
+
+    def tile(self, a, b, c, bias, d, alpha, beta, activation, precision, scales=None) -> None:
         """One product into d, in place."""
         fault = self.fault
         if 0 in d.shape or (a.shape[-1] == 0 and fault == "skip K = 0"):
             return
         x = torch.zeros(d.shape, dtype=torch.float32, device=d.device)
         if (alpha != 0 and a.shape[-1]) or fault == "read A at alpha 0":
-            x = x + (1.0 if fault == "ignore alpha" else alpha) * self.multiply(a, b, precision)
+            product = self.multiply(a, b, precision)
+            x = x + (1.0 if fault == "ignore alpha" else alpha) * (self.scaled(product, *scales) if scales else product)
         for name, operand, end in (("read past A", a, True), ("read before B", b, False)):
             if fault == name and alpha != 0:
                 x = x + 0 * neighbour(operand, end)
@@ -141,13 +155,15 @@ class StandIn(Layers):
             poke(d, d.storage_offset() + d.shape[-1])
 
     def gemm(self, a, b, c=None, *, alpha=1.0, beta=0.0, bias=None, activation=None, precision=None, out=None,
-             out_dtype=None, variant=None, stream=None):  # fmt: skip
+             out_dtype=None, variant=None, stream=None, scaling=None, a_scale=None, b_scale=None):  # fmt: skip
         self.check(a, b, c, beta, bias, activation, precision, out, variant)
         lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         d = self.output(a, (*lead, a.shape[-2], b.shape[-1]), out, out_dtype)
         require(all(x is None or x.dtype == d.dtype for x in (c, bias)), f"c and bias must be {d.dtype}, like D")
         c = d if c is None else c
-        self.tile(a, b, c, bias, d, alpha, beta, activation, precision)
+        scales = (scaling, a_scale, b_scale) if scaling else None
+        require(scales is None or a.dtype == DTYPES["e4m3"], f"scaling = {scaling} with {a.dtype}")
+        self.tile(a, b, c, bias, d, alpha, beta, activation, precision, scales)
         return d
 
     def grouped_gemm(self, a, b, c=None, *, out=None, bias=None, out_dtype=None, **words):

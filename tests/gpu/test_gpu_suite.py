@@ -23,6 +23,7 @@ from tests.gpu import (  # noqa: E402
     edge_errors,
     edge_moe,
     edge_moe_training,
+    edge_scaled,
     edge_torch,
     edge_torch_contract,
     guarded,
@@ -36,6 +37,8 @@ LARGEST = 150
 # Faults that the random cases meet rarely or never, and the named check that is there for them.
 NAMED = {
     "relu drops NaN": edge.specials,
+    "ignore scales": edge_scaled.scaled_products,
+    "scales of row 0": edge_scaled.scaled_products,
     "Inf to NaN": edge.specials,
     "accept anything": edge_errors.errors,
     "vary": edge.repeatable,
@@ -82,6 +85,9 @@ HONEST = (
     edge_moe.whole_layers,
     edge_moe_training.gates,
     edge_moe_training.trained_layers,
+    edge_scaled.scaled_products,
+    edge_scaled.scales_of_no_size,
+    edge_scaled.sums_of_bytes,
     *edge_torch_contract.ANYWHERE,
 )
 
@@ -128,8 +134,8 @@ def test_case_repr_repeats_the_case():
 def test_random_cases_reach_every_kind():
     seen = [cases.random_case(seed) for seed in range(1000)]
     kinds = {(c.entry, c.a_type, c.d_type, c.precision) for c in seen}
-    assert len(kinds) == len(cases.ENTRIES) * len(cases.TYPES)
-    for field, values in (("c", 4), ("bias", 3), ("activation", 4), ("values", 4), ("spread", 6)):
+    assert len(kinds) == sum(len(cases.types_of(entry)) for entry in cases.ENTRIES)
+    for field, values in (("c", 4), ("bias", 3), ("scaling", 3), ("activation", 4), ("values", 4), ("spread", 6)):
         assert len({getattr(c, field) for c in seen}) == values, field
     cut = {(c.ragged, c.zero, c.tail > 0, c.wide) for c in seen if c.entry == "grouped_mm"}
     assert len(cut) == 3 * 2 * 2 * 2 + 2 * 2  # a batch has no tail

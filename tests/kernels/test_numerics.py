@@ -9,9 +9,10 @@ import itertools
 from numerics import ENTRY, EPILOGUE, EVEN, HALF, ODD, ROWS, TABLE, checks, job
 
 from kernels.table.spec import OPS
-from tests.gpu.cases import ACTIVATIONS, TYPES, random_case
+from tests.gpu.cases import ACTIVATIONS, SCALINGS, TYPES, random_case
 
 STEPS = {"m": 72, "n": 72, "k": 48, "spread": "steps"}  # of groups, in each of which every size is a multiple of 8
+EVEN_8_BIT = {"m": 80, "n": 48, "k": 48, "pads": (16, 0, 16, 16)}  # whole pieces of 16 bytes of 8-bit operands
 FAR = [0.0, -0.0, 1e-3, -1e-3, 0.7, -0.7, 4.0, -5.5, 11.0, -20.0, -100.0, 100.0, 3e4, -3e4]
 
 
@@ -32,6 +33,8 @@ def table_jobs():
         fields = {**EPILOGUE, "spread": "uniform", "vary": "mnk0", "seed": i, **sizes_for(guard, p.layout, p.op)}
         fields["activation"] = None if "linear" in guard else ACTIVATIONS[i // 3 % len(ACTIVATIONS)]
         types = (p.a, p.d, p.precision)
+        if p.a == "e4m3":
+            fields |= {"scaling": SCALINGS[i % 3], **(EVEN_8_BIT if "align16" in guard else {})}
         name = "-".join((*types, p.layout, *guard)) + kernel.split(".")[-1].removeprefix(p.op)
         yield job(name, p.op, types, p.layout, guard, kernel, **fields)
         assert row.problem == p
@@ -92,6 +95,12 @@ def dense_jobs():
         for pads in ((0, 0, 0, 0), (3, 1, 2, 5)):
             name = f"batch-{layout}-shared-{shared or 'none'}-pads-{max(pads)}"
             yield job(name, "gemm", layout=layout, **few, shared=shared, pads=pads, c="separate")
+    for scaling, seed in itertools.product(SCALINGS, (0, 1)):  # of the latter each product has its own
+        types, words = ("e4m3", "f32", "exact"), {**few, "c": "separate", "scaling": scaling, "seed": seed}
+        yield job(f"batch-scaled-{scaling or 'not'}-{seed}", "gemm", types, "nt", **words)
+        for values in ("nan", "nan_ab"):
+            more = {**words, "values": values, "alpha": 0.0 if values == "nan_ab" else 1.0}
+            yield job(f"batch-scaled-{scaling or 'not'}-{seed}-{values}", "gemm", types, "nt", **more)
     yield job("batch-in-place", "gemm", **{**few, "bias": "row"}, c="in_place", seed=1)
     # K = 0 leaves D = act(bias): values far out, and those that are no numbers.
     for (a, d, precision), activation in itertools.product((TYPES[0], TYPES[2], TYPES[6]), ACTIVATIONS[1:]):
@@ -172,6 +181,9 @@ def fault_jobs():
     yield job("fault-layout", "gemm", layout="nt", extra={"changed": {"TRANS_B": 0}}, **{**ODD, "n": 37})
     wrong = {"guard": ("descriptor",), "kernel": "sm100.gemm.gemm_pipelined", **sizes_for(("descriptor",), "nn")}
     yield job("fault-box", "gemm", extra={"changed": {"BLOCK_K": 32}}, **wrong)
+    e4m3 = ("e4m3", "bf16", "exact")
+    yield job("fault-scales", "gemm", e4m3, extra={"changed": {"SCALED": 0}}, **ODD, scaling="row")
+    yield job("fault-scale", "gemm", e4m3, extra={"changed": {"SCALED": 0}}, **ODD, scaling="tensor")
     yield job("fault-activation", "grouped_mm", extra={"changed": {"ACTIVATE": 0}}, **ODD, activation="silu")
     yield job("fault-groups-of-8", "grouped_gemm", extra={"changed": {"ALIGN": 8}}, **ODD)
     yield job("fault-groups", "grouped_gemm", extra={"changed": {"TRANS_A": 1}}, **ODD)

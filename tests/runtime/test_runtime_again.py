@@ -26,6 +26,23 @@ def few(m: int, n: int, k: int) -> dict:
     return {"a": Tensor(at(0), (m, k)), "b": Tensor(at(1), (k, n), strides=(1, k)), "out": Tensor(at(3), (m, n))}
 
 
+def bytewise(**changes) -> dict:
+    """8-bit operands, as fast kernels take them."""
+    plain = {"a": Tensor(at(0), (96, 64), "float8_e4m3fn"), "out": Tensor(at(3), (96, 80), "bfloat16")}
+    return {**plain, "b": Tensor(at(1), (64, 80), "float8_e4m3fn", strides=(1, 64)), **changes}
+
+
+def of_rows(**changes) -> dict:
+    """The same with scales of rows and columns."""
+    rows, cols = Tensor(at(9), (96, 1), "float32"), Tensor(at(10), (1, 80), "float32")
+    return bytewise(**{"scaling": "row", "a_scale": rows, "b_scale": cols, **changes})
+
+
+def of_tensors(**changes) -> dict:
+    one = {name: Tensor(at(place), (), "float32") for name, place in (("a_scale", 9), ("b_scale", 10))}
+    return bytewise(**{"scaling": "tensor", **one, **changes})
+
+
 # What names an output that the call allocates: D, and a C that is not read, by each of their boxes.
 NEW_OUT = ("d_ptr", *(f"{operand}{part}" for operand in "cd" for part in ("", "_2", "_4", "_8")))
 
@@ -73,6 +90,13 @@ CALLS = {
     "f32 out": lambda: operands(out=Tensor(at(3), (96, 80), "float32")),
     "f32": lambda: {k: Tensor(v.pointer, v.shape, "float32") for k, v in operands().items()} | {"precision": "tf32"},
     "f32 exactly": lambda: CALLS["f32"]() | {"precision": "ieee"},
+    "e4m3": lambda: bytewise(),
+    "e4m3 fast": lambda: bytewise(precision="fast"),
+    "e4m3 scaled": lambda: of_tensors(),
+    "e4m3 scaled by rows": lambda: of_rows(),
+    "e4m3 scaled by rows, new out": lambda: of_rows(out=None),
+    "e4m3 scaled by rows, fast": lambda: of_rows(precision="fast", bias=Tensor(at(4), (80,), "bfloat16")),
+    "other scales": lambda: of_rows(a_scale=Tensor(at(11), (96,), "float32"), b_scale=Tensor(at(12), (80,), "float32")),
     "alpha": lambda: operands(alpha=0.5),
     "integer alpha": lambda: operands(alpha=2),
     "alpha 0": lambda: operands(alpha=0.0),

@@ -222,7 +222,9 @@ def count(function: str) -> int:
 
 def parameters(launch: dict) -> list[tuple[dict, dict]]:
     """What the kernel's own parameter table and the launch say of each argument."""
-    params = next(manifest()["kernels"][v["kernel"]] for v in manifest()["variants"] if v["name"] == launch["variant"])
+    params = next(
+        manifest()["signatures"][v["signature"]] for v in manifest()["variants"] if v["name"] == launch["variant"]
+    )
     assert [p["size"] for p in params] == [p["size"] for p in launch["params"]]
     return list(zip(params, launch["params"], strict=True))
 

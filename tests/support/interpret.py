@@ -33,7 +33,7 @@ from kernels.device.portable import overlap, tiles
 from kernels.table.arguments import ARGUMENTS
 from kernels.table.variants import variants
 from tests.gpu import reference
-from tests.gpu.cases import ACTIVATIONS, RAGGED, Case
+from tests.gpu.cases import ACTIVATIONS, RAGGED, SCALINGS, Case
 from tests.gpu.checks import mismatches, tail_problems
 from tests.gpu.problem import Problem
 
@@ -88,6 +88,13 @@ def single_arguments(p: Problem) -> dict:
         # A transposed view has its leading dimension last.
         flipped = {"a": p.case.trans_a, "b": p.case.trans_b}.get(letter, False)
         found[f"ld{letter}"] = x.stride(-1 if flipped else -2) if x is not None and letter != "bias" else 0
+    for name in ("a_scale", "b_scale"):
+        x = p.scales.get(name)
+        found[name] = x.data_ptr() if x is not None else 0
+        found[f"batch_stride_{name}"] = (
+            x.stride(0) if x is not None and p.each_scaled and p.case.scaling == "row" else 0
+        )
+    found["scaling"] = SCALINGS.index(p.case.scaling)
     found["offs_ptr"] = p.ends.data_ptr() if p.ends is not None else 0
     return found
 

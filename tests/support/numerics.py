@@ -36,7 +36,7 @@ def job(name: str, op: str, types=HALF, layout: str = "nn", guard=(), kernel="",
     """What tests/support/interpret.py runs: a case, the table's row for it, and what a case cannot say (`extra`)."""
     row = BY_NAME[(kernel or REFERENCE[op].kernel, op, *types, layout, guard)]
     # The interpreter multiplies float32 in full, so the tightest bound holds for every way to multiply it.
-    precision = "ieee" if types[0] == "f32" else "exact"
+    precision = {"f32": "ieee", "e4m3": types[2]}.get(types[0], "exact")
     words = {"entry": ENTRY[op], "a_type": types[0], "d_type": types[1], "precision": precision}
     words |= {"trans_a": layout[0] == "t", "trans_b": layout[1] == "t", "groups": 0 if op == "gemm" else 3}
     case = Case(**{**words, **fields})

@@ -34,6 +34,11 @@ def grouped_mm(a, b, offs=None, bias=None, precision=None, out_dtype=None, zero_
     return made
 
 
+def scaled_mm(a, b, a_scale, b_scale, scaling, bias=None, out_dtype=None, fast=False):
+    made = (a.float() @ b.float()) * a_scale * b_scale
+    return (made if bias is None else made + bias).to(out_dtype or torch.bfloat16)
+
+
 def moe_route(expert_ids, groups):
     flat = expert_ids.flatten().long()
     own = (flat >= 0) & (flat < groups)

@@ -31,22 +31,25 @@ libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t 
   return LIBGEMM_OK;
 }
 
-libgemm_status refuse_scaling(int32_t a_type, int32_t b_type, int32_t scaling, const void *a_scale,
-                              const void *b_scale) {
-  if (b_type && !is_dtype(b_type))
-    return fail(LIBGEMM_INVALID_ARGUMENT, "b_type = %d: allowed are 0, for a_type, and a_type itself (%d)", b_type,
-                a_type);
-  if (b_type && b_type != a_type)
-    return fail(LIBGEMM_UNSUPPORTED, "b_type = %d (%s) with a_type %s: no variant multiplies two types", b_type,
-                dtype_name(b_type), dtype_name(a_type));
-  if (scaling < LIBGEMM_SCALING_NONE || scaling > LIBGEMM_SCALING_BLOCK)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "scaling = %d: allowed is 0 to 3 (libgemm_scaling)", scaling);
-  if (scaling != LIBGEMM_SCALING_NONE)
-    return fail(LIBGEMM_UNSUPPORTED, "scaling = %d with a_type %s: no variant takes scales", scaling,
-                dtype_name(a_type));
-  if (a_scale || b_scale)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %p with scaling = 0: NULL is needed", a_scale ? "a_scale" : "b_scale",
-                a_scale ? a_scale : b_scale);
+libgemm_status check_scaling(const struct scaling *w) {
+  if (w->b_type && !is_dtype(w->b_type))
+    return fail(LIBGEMM_INVALID_ARGUMENT, "b_type = %d: allowed are 0, for a_type, and a_type itself (%d)", w->b_type,
+                w->a_type);
+  if (w->b_type && w->b_type != w->a_type)
+    return fail(LIBGEMM_UNSUPPORTED, "b_type = %d (%s) with a_type %s: no variant multiplies two types", w->b_type,
+                dtype_name(w->b_type), dtype_name(w->a_type));
+  TRY(check_range("scaling", w->scaling, LIBGEMM_SCALING_NONE, LIBGEMM_SCALING_BLOCK));
+  if (w->scaling == LIBGEMM_SCALING_NONE && (w->a_scale || w->b_scale))
+    return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %p with scaling = 0: NULL is needed",
+                w->a_scale ? "a_scale" : "b_scale", w->a_scale ? w->a_scale : w->b_scale);
+  if (w->scaling == LIBGEMM_SCALING_NONE) return LIBGEMM_OK;
+  if (w->a_type != LIBGEMM_E4M3)
+    return fail(LIBGEMM_UNSUPPORTED, "scaling = %d with a_type %s: no variant takes scales of such operands",
+                w->scaling, dtype_name(w->a_type));
+  if (w->scaling == LIBGEMM_SCALING_BLOCK)
+    return fail(
+        LIBGEMM_UNSUPPORTED,
+        "scaling = 3 (LIBGEMM_SCALING_BLOCK): no variant takes scales of blocks; allowed are TENSOR (1), ROW (2)");
   return LIBGEMM_OK;
 }
 

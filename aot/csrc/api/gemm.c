@@ -50,6 +50,10 @@ HOT static void set_memory(const libgemm_gemm_args *a, const struct operands *o,
 HOT static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct operands *o,
                                          const struct device *device) {
   TRY(check_operands(o, a->bias, device));
+  if (a->scaling != LIBGEMM_SCALING_NONE && o->reads_ab) {
+    TRY(check_array("a_scale", a->a_scale, sizeof(float), device));
+    TRY(check_array("b_scale", a->b_scale, sizeof(float), device));
+  }
   if (a->workspace && a->workspace_bytes) {
     TRY(check_pointer("workspace", (CUdeviceptr)a->workspace, device));
     if ((uint64_t)a->workspace % 16)
@@ -65,6 +69,12 @@ HOT static void fill_call(const libgemm_gemm_args *a, const struct operands *o, 
   call->alpha = a->k > 0 ? a->alpha : 0.0f; /* no product, whatever alpha would make of it */
   call->beta = a->beta;
   call->activation = a->activation;
+  if (a->scaling == LIBGEMM_SCALING_NONE || !o->reads_ab) return;
+  call->scaling = a->scaling;
+  call->a_scale = (CUdeviceptr)a->a_scale;
+  call->b_scale = (CUdeviceptr)a->b_scale;
+  call->batch_stride_a_scale = a->batch_stride_a_scale;
+  call->batch_stride_b_scale = a->batch_stride_b_scale;
 }
 
 /* Which rows run, loaded, and on how many blocks: by the problem alone. */

@@ -19,9 +19,10 @@ libgemm_status check_choices(int64_t tokens, int64_t top_k) {
 }
 
 libgemm_status check_weights(const void *weights, int32_t weights_type) {
-  if (weights ? is_dtype(weights_type) : weights_type == 0) return LIBGEMM_OK;
-  return fail(LIBGEMM_INVALID_ARGUMENT, "weights_type = %d with weights = %p: a libgemm_dtype is needed, 0 without",
-              weights_type, weights);
+  if (weights ? is_output_type(weights_type) : weights_type == 0) return LIBGEMM_OK;
+  return fail(LIBGEMM_INVALID_ARGUMENT,
+              "weights_type = %d with weights = %p: LIBGEMM_F16, _BF16 or _F32 is needed, 0 without", weights_type,
+              weights);
 }
 
 libgemm_status check_gate(int32_t gate, int64_t n, int32_t activation, float gate_limit) {

@@ -98,7 +98,7 @@ static libgemm_status check_sum(const libgemm_moe_sum_args *args, libgemm_moe_su
   TRY(check_choices(a->tokens, a->top_k));
   TRY(check_range("n", a->n, 0, LIBGEMM_MAX_SIZE / 2)); /* the kernel counts past the last column */
   TRY(check_range("a_count", a->a_count, 0, LIBGEMM_MAX_SIZE));
-  if (!is_dtype(a->a_type))
+  if (!is_output_type(a->a_type))
     return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",
                 a->a_type);
   TRY(check_weights(a->weights, a->weights_type));

@@ -42,6 +42,9 @@ struct call {
   float gate_alpha, gate_limit, gate_shift;
   CUdeviceptr h_ptr, sums_ptr; /* of a gate's gradient */
   int64_t ldh;
+  CUdeviceptr a_scale, b_scale; /* of scaled operands */
+  int32_t scaling;
+  int64_t batch_stride_a_scale, batch_stride_b_scale;
   CUdeviceptr scratch; /* Triton's trailing scratch pointers: in the workspace, null for rows without scratch_bytes */
   int32_t no_size;     /* 0, beside each map, as are strides: Triton passes them, kernels read the map alone */
   int64_t no_stride;

@@ -4,9 +4,11 @@
 
 enum { FEW_ROWS = 128 };
 
-/* tf32 wants K to come last. So do the rows for few rows of a 16-bit A: transposed, TMA brings 64 of them at least. */
-static bool turns_a(const struct problem *p) { return p->trans_a && (p->a_type == LIBGEMM_F32 || p->m <= FEW_ROWS); }
-static bool turns_b(const struct problem *p) { return !p->trans_b && p->a_type == LIBGEMM_F32; }
+/* But of 16-bit operands tensor cores want K to come last. So do the rows for few rows of a 16-bit A: transposed, TMA
+ * brings 64 of them at least. */
+static bool wants_k_last(const struct problem *p) { return dtype_bytes(p->a_type) != 2; }
+static bool turns_a(const struct problem *p) { return p->trans_a && (wants_k_last(p) || p->m <= FEW_ROWS); }
+static bool turns_b(const struct problem *p) { return !p->trans_b && wants_k_last(p); }
 
 struct copies copies_of(const struct problem *p) {
   const uint64_t most = (uint64_t)1 << 61;                    /* no memory is larger, and two of them can be added */
@@ -29,6 +31,10 @@ void aligned_first(const struct problem *p, const struct target *target, float u
   int first, end, copier;
   if (p->a_type == LIBGEMM_F32)
     copy = (struct problem){.op = OP_ALIGN, .a_type = LIBGEMM_F32, .d_type = LIBGEMM_F32, .precision = LIBGEMM_TF32};
+  if (p->a_type == LIBGEMM_E4M3) {
+    if (p->wants & WANT_BATCH_INVARIANT) return; /* where it pays depends on M, and rows without it add otherwise */
+    copy.a_type = LIBGEMM_E4M3;
+  }
   bucket_of(&copy, target, &copier, &end);
   if (!(p->memory & READS_AB) || copier == end || (p->a_type == LIBGEMM_F32 && p->precision != LIBGEMM_TF32)) return;
   struct copies copies = copies_of(p);

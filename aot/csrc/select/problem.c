@@ -6,10 +6,23 @@
 const char *const op_names[OP_COUNT] = {"gemm",      "grouped_gemm", "grouped_mm", "align",        "moe_mm",
                                         "moe_route", "moe_sum",      "moe_gate",   "moe_gate_grad"};
 
+static libgemm_status check_e4m3(const struct problem *p) {
+  if (!is_output_type(p->d_type))
+    return fail(LIBGEMM_INVALID_ARGUMENT,
+                "d_type = %d with a_type e4m3: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",
+                p->d_type);
+  if (p->precision != LIBGEMM_EXACT && p->precision != LIBGEMM_FAST)
+    return fail(LIBGEMM_INVALID_ARGUMENT,
+                "precision = %d with e4m3 operands: allowed are LIBGEMM_EXACT (0) and LIBGEMM_FAST (4)", p->precision);
+  return LIBGEMM_OK;
+}
+
 HOT static libgemm_status check_types(const struct problem *p) {
   if (!is_dtype(p->a_type))
-    return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",
+    return fail(LIBGEMM_INVALID_ARGUMENT,
+                "a_type = %d: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3), LIBGEMM_E4M3 (4)",
                 p->a_type);
+  if (p->a_type == LIBGEMM_E4M3) return check_e4m3(p);
   if (p->d_type != p->a_type && p->d_type != LIBGEMM_F32)
     return fail(LIBGEMM_INVALID_ARGUMENT,
                 "d_type = %d (%s) with a_type %s: allowed are a_type's own and LIBGEMM_F32 (3)", p->d_type,

@@ -97,6 +97,9 @@ static inline libgemm_status check_range(const char *name, int64_t value, int64_
   return value >= from && value <= most ? LIBGEMM_OK : out_of_range(name, value, from, most);
 }
 
+/* Whether a product may be stored so. */
+static inline bool is_output_type(int32_t type) { return type >= LIBGEMM_F16 && type <= LIBGEMM_F32; }
+
 /* Check types, flags and the sizes' range. */
 libgemm_status check_problem(const struct problem *problem);
 

@@ -115,7 +115,7 @@ static const struct known *first_known(const struct target *target, const struct
 }
 
 const struct row *known_winner(const struct problem *p, const struct target *target, int first, int end) {
-  if (p->a_type == LIBGEMM_F32 || p->count > INT32_MAX) return NULL;
+  if (dtype_bytes(p->a_type) != 2 || p->count > INT32_MAX) return NULL;
   const struct known shape = {.m = (int32_t)p->rows,
                               .n = (int32_t)p->n,
                               .k = (int32_t)p->k,

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from kernels.device.portable.tiles import multiply_tile, rasterise, store_tile
+from kernels.device.portable.tiles import multiply_tile, rasterise, scale_tile, store_tile
 
 
 @triton.jit
@@ -12,10 +12,10 @@ def gemm(
     M, N, K,
     lda, ldb, ldc, ldd,
     batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias,
-    alpha, beta, activation,
+    alpha, beta, activation, a_scale, b_scale, scaling, batch_stride_a_scale, batch_stride_b_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr,
-    ALIGN: tl.constexpr, ACTIVATE: tl.constexpr,
+    ALIGN: tl.constexpr, ACTIVATE: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     # x // ALIGN * ALIGN changes no value the guard lets through; it tells the compiler how far it may vectorise.
     lda = lda // ALIGN * ALIGN
@@ -44,6 +44,10 @@ def gemm(
         a_ptr, b_ptr, lda, ldb, row, M, col, N, K,
         BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
     )  # fmt: skip
+    if SCALED:
+        a_scale += batch * batch_stride_a_scale
+        b_scale += batch * batch_stride_b_scale
+        acc = scale_tile(acc, a_scale, b_scale, scaling, row, M, col, N, BLOCK_M, BLOCK_N)
     store_tile(
         acc, c_ptr, d_ptr, bias_ptr, ldc, ldd, row, M, col, N, alpha, beta, activation, BLOCK_M, BLOCK_N, ACTIVATE
     )

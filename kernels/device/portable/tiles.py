@@ -15,9 +15,21 @@ def rasterise(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
 
 
 @triton.jit
+def from_e4m3(x):
+    """Bytes as the float16 numbers that they stand for: a sign, four bits of exponent with bias 7, three of mantissa;
+    all seven bits set is NaN, and there is no infinity (OCP 8-bit floating point specification, e4m3fn)."""
+    bits = ((x & 0x80).to(tl.uint16) << 8) | ((x & 0x7F).to(tl.uint16) << 7)
+    value = bits.to(tl.float16, bitcast=True) * 256.0  # float16's bias is 8 more; of subnormal numbers too
+    return tl.where((x & 0x7F) == 0x7F, float("nan"), value).to(tl.float16)
+
+
+@triton.jit
 def dot(a, b, acc, PRECISION: tl.constexpr):
-    """acc + a @ b in float32. PRECISION is the C enum: 0 for 16-bit inputs, 1 tf32, 2 tf32x3, 3 ieee."""
-    if PRECISION == 2:
+    """acc + a @ b in float32. PRECISION is the C enum: 0 for 16-bit inputs, and bytes that are e4m3, 1 tf32, 2 tf32x3,
+    3 ieee."""
+    if a.dtype == tl.uint8:
+        return tl.dot(from_e4m3(a), from_e4m3(b), acc)
+    elif PRECISION == 2:
         return tl.dot(a, b, acc, input_precision="tf32x3")
     elif PRECISION == 3:
         return tl.dot(a, b, acc, input_precision="ieee")
@@ -56,6 +68,20 @@ def multiply_tile(
         acc = dot(a, b, acc, PRECISION)
         a_ptrs += a_step
         b_ptrs += b_step
+    return acc
+
+
+@triton.jit
+def scale_tile(acc, a_scale, b_scale, scaling, row, row_end, col, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """A tile's sum times what A and B were scaled by. scaling is the C enum: 0 nothing, 1 one number each, 2 one for
+    each row of op(A) and column of op(B)."""
+    if scaling == 1:
+        acc = acc * tl.load(a_scale) * tl.load(b_scale)
+    if scaling == 2:
+        offs_m = row + tl.arange(0, BLOCK_M)
+        offs_n = col + tl.arange(0, BLOCK_N)
+        acc = acc * tl.load(a_scale + offs_m, mask=offs_m < row_end, other=0.0)[:, None]
+        acc = acc * tl.load(b_scale + offs_n, mask=offs_n < N, other=0.0)[None, :]
     return acc
 
 

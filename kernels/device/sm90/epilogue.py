@@ -9,6 +9,69 @@ from kernels.device.sm90.loader import barriers
 
 
 @gluon.aggregate
+class Scales:
+    """What A and B were scaled by. They are asked for before a tile is multiplied, since its end would wait for them
+    longer than for all else, and go through shared memory to the threads that need them."""
+
+    a_scale: gl.tensor
+    b_scale: gl.tensor
+    scaling: gl.tensor  # libgemm_scaling: 0 none, 1 a number each, 2 one for each row of op(A) and column of op(B)
+    M: gl.tensor
+    N: gl.tensor
+    of_left: gl.shared_memory_descriptor  # [consumer][rows of the tensor-core tile]
+    of_right: gl.shared_memory_descriptor
+    SWAP: gl.constexpr
+
+    @gluon.jit
+    def numbers(self, scale, first, end, LENGTH: gl.constexpr):
+        layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+        place = first + gl.arange(0, LENGTH, layout)
+        return gl.load(scale + place * (self.scaling - 1), mask=(place < end) & (self.scaling > 0), other=1.0)
+
+    @gluon.jit
+    def ask(self, left, right):
+        """Those of a tile, on their way."""
+        LEFT: gl.constexpr = self.of_left.shape[1]
+        RIGHT: gl.constexpr = self.of_right.shape[1]
+        if self.SWAP:
+            return self.numbers(self.b_scale, left, self.N, LEFT), self.numbers(self.a_scale, right, self.M, RIGHT)
+        else:
+            return self.numbers(self.a_scale, left, self.M, LEFT), self.numbers(self.b_scale, right, self.N, RIGHT)
+
+    @gluon.jit
+    def spread(self, asked, CONSUMER: gl.constexpr):
+        self.of_left.index(CONSUMER).store(asked[0])
+        self.of_right.index(CONSUMER).store(asked[1])
+
+    @gluon.jit
+    def applied(self, acc, CONSUMER: gl.constexpr, COLUMN: gl.constexpr):
+        """To the part of a tile that begins at this column."""
+        left = self.of_left.index(CONSUMER).load(gl.SliceLayout(1, acc.type.layout))
+        right = self.of_right.index(CONSUMER).slice(COLUMN, acc.shape[1]).load(gl.SliceLayout(0, acc.type.layout))
+        return acc * left[:, None] * right[None, :]
+
+
+@gluon.constexpr_function
+def power_of_two(least):
+    return 1 << (least - 1).bit_length()
+
+
+@gluon.jit
+def make_scales(
+    a_scale, b_scale, scaling, M, N, CONSUMERS: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr,
+    SWAP: gl.constexpr, SCALED: gl.constexpr,
+):  # fmt: skip
+    """What an epilogue has of them, for tiles of LEFT rows a consumer by RIGHT; () where operands have none."""
+    if SCALED:
+        layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+        of_left = gl.allocate_shared_memory(gl.float32, [CONSUMERS, LEFT], layout)
+        of_right = gl.allocate_shared_memory(gl.float32, [CONSUMERS, power_of_two(RIGHT)], layout)
+        return (Scales(a_scale, b_scale, scaling, M, N, of_left, of_right, SWAP),)
+    else:
+        return ()
+
+
+@gluon.aggregate
 class Epilogue:
     """What is done to a tile's sum before it is stored, C apart."""
 
@@ -19,6 +82,27 @@ class Epilogue:
     activation: gl.tensor
     ACTIVATE: gl.constexpr
     SWAP: gl.constexpr  # the accumulator is D transposed: rows of the tensor-core tile are columns of D
+    scales: gl.tuple  # of make_scales
+
+    @gluon.jit
+    def ask(self, left, right):
+        if len(self.scales) > 0:
+            return self.scales[0].ask(left, right)
+        else:
+            return ()
+
+    @gluon.jit
+    def spread(self, asked, CONSUMER: gl.constexpr):
+        if len(self.scales) > 0:
+            self.scales[0].spread(asked, CONSUMER)
+
+    @gluon.jit
+    def scaled(self, acc, CONSUMER: gl.constexpr, COLUMN: gl.constexpr):
+        """The sum times alpha and the operands' scales, of the part of a tile that begins at this column."""
+        acc = acc * self.alpha
+        if len(self.scales) > 0:
+            acc = self.scales[0].applied(acc, CONSUMER, COLUMN)
+        return acc
 
     @gluon.jit
     def moved(self, elements):
@@ -26,7 +110,7 @@ class Epilogue:
         bias_ptr = self.bias_ptr
         if bias_ptr.to(gl.int64) != 0:
             bias_ptr += elements
-        return Epilogue(bias_ptr, self.N, self.alpha, self.beta, self.activation, self.ACTIVATE, self.SWAP)
+        return Epilogue(bias_ptr, self.N, self.alpha, self.beta, self.activation, self.ACTIVATE, self.SWAP, self.scales)
 
     @gluon.jit
     def finish(self, acc, col):
@@ -82,7 +166,7 @@ class Output:
         buf = buf.reinterpret(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
         seen = buf.permute((1, 0)) if epilogue.SWAP else buf
         bar = self.c_bars.index(CONSUMER)
-        acc = parts[i] * epilogue.alpha
+        acc = epilogue.scaled(parts[i], CONSUMER, columns_before(parts, i))
         # The next tile begins with the first buffer again, which the last part of this one may have left by.
         tma.store_wait(pendings=self.BUFFERS - 1 if i > 0 or len(parts) % self.BUFFERS == 0 else 0)
         if epilogue.beta != 0.0:
@@ -96,12 +180,14 @@ class Output:
         return buf, phase
 
     @gluon.jit
-    def begin(self, unit):
-        pass
+    def begin(self, unit, left, right):
+        """Before a tile is multiplied whose first rows of the left and of the right operand these are. What it returns
+        its `store` is given."""
+        return self.epilogue.ask(left, right)
 
     @gluon.jit
-    def store(self, parts, CONSUMER: gl.constexpr, phase, left, right, unit):
-        """A tile whose first rows of the left and of the right operand these are."""
+    def store(self, parts, CONSUMER: gl.constexpr, phase, left, right, unit, asked):
+        self.epilogue.spread(asked, CONSUMER)
         SWAP: gl.constexpr = self.epilogue.SWAP
         for i in gl.static_range(len(parts)):
             row, col = (right, left) if SWAP else (left, right)
@@ -136,17 +222,18 @@ class MaskedOutput:
     MOST: gl.constexpr
 
     @gluon.jit
-    def begin(self, unit):
-        pass
+    def begin(self, unit, row, col):
+        return self.epilogue.ask(row, col)
 
     @gluon.jit
-    def store(self, parts, CONSUMER: gl.constexpr, phase, row, col, unit):
+    def store(self, parts, CONSUMER: gl.constexpr, phase, row, col, unit, asked):
+        self.epilogue.spread(asked, CONSUMER)
         for i in gl.static_range(len(parts)):
             acc = parts[i]
             rows = row + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
             cols = col + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
             inside = (rows[:, None] < self.M) & (cols[None, :] < self.epilogue.N)
-            acc = acc * self.epilogue.alpha
+            acc = self.epilogue.scaled(acc, CONSUMER, columns_before(parts, i))
             if self.epilogue.beta != 0.0:
                 at = rows.to(gl.int64)[:, None] * self.ldc + cols[None, :]
                 acc += self.epilogue.beta * gl.load(self.c_ptr + at, mask=inside, other=0.0).to(gl.float32)
@@ -190,13 +277,14 @@ class SplitOutput:
     MOST: gl.constexpr
 
     @gluon.jit
-    def begin(self, unit):
+    def begin(self, unit, left, right):
         """Make the tile's slot this launch's own, off the critical path: whoever comes first does it."""
         slot = self.semaphores + unit // self.splits
         fresh = self.epoch << 8
         seen = gl.atomic_cas(slot, gl.to_tensor(0).to(gl.int64), fresh, sem="relaxed")
         if (seen != 0) & (seen >> 8 != self.epoch):
             gl.atomic_cas(slot, seen, fresh, sem="relaxed")
+        return self.out.begin(unit, left, right)
 
     @gluon.jit
     def sum_of_part(self, part, first, PLACE: gl.constexpr, WIDTH: gl.constexpr):
@@ -222,7 +310,7 @@ class SplitOutput:
             return own + self.sums(parts, first, WIDTH, PART + 1)
 
     @gluon.jit
-    def store(self, parts, CONSUMER: gl.constexpr, phase, left, right, unit):
+    def store(self, parts, CONSUMER: gl.constexpr, phase, left, right, unit, asked):
         WIDTH: gl.constexpr = columns_before(parts, len(parts))
         SIZE: gl.constexpr = parts[0].shape[0] * WIDTH
         tile = unit // self.splits
@@ -233,7 +321,7 @@ class SplitOutput:
         before = gl.atomic_add(self.semaphores + tile, gl.to_tensor(1).to(gl.int64), sem="acq_rel")
         if (before & 255) + 1 == self.splits:
             first = self.partials + (tile * self.splits).to(gl.int64) * SIZE
-            phase = self.out.store(self.sums(parts, first, WIDTH), CONSUMER, phase, left, right, unit)
+            phase = self.out.store(self.sums(parts, first, WIDTH), CONSUMER, phase, left, right, unit, asked)
             gl.atomic_xchg(self.semaphores + tile, gl.to_tensor(0).to(gl.int64), sem="relaxed")
         return phase
 

@@ -9,6 +9,9 @@ In a cluster (CLUSTER > 1) the blocks have tiles below one another that share on
 part of it for all (multicast). That pays where rows of an operand begin on 16 but not on 32 bytes, so that a line of
 128 bytes takes TMA twice the time; elsewhere it costs a little.
 
+Tensor cores keep about 14 bits of a sum of 8-bit products. With PROMOTE those of 128 bytes of K are added to a sum in
+registers, in float32; without it they go on to the end of K.
+
 A kernel may be started before the one ahead of it in the stream has ended (programmatic dependent launch): it lets its
 own successor come as soon as it runs, and each of its warps waits for its predecessor before it touches memory.
 """
@@ -18,14 +21,16 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.device.sm90.epilogue import Epilogue, MaskedOutput, SplitOutput, make_output
+from kernels.device.sm90.epilogue import Epilogue, MaskedOutput, SplitOutput, make_output, make_scales
 from kernels.device.sm90.loader import barriers, load_partition, make_stages, meet
-from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
+from kernels.device.sm90.mainloop import multiply, multiply_promoted, wait_for_parts, zero_parts
 from kernels.device.sm90.scheduler import Tiles
 
 
 @gluon.jit
-def consume(tiles, stages, out, turns, NUMBER: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr):
+def consume(
+    tiles, stages, out, turns, NUMBER: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr, PROMOTE: gl.constexpr
+):
     """A warpgroup: multiply and store its ROWS rows of every unit or, with pingpong, of every second one."""
     FIRST: gl.constexpr = 0 if PINGPONG else NUMBER * ROWS
     meet(tiles.CLUSTER)
@@ -43,20 +48,24 @@ def consume(tiles, stages, out, turns, NUMBER: gl.constexpr, ROWS: gl.constexpr,
     for unit in range(first, tiles.count(), stride):
         left, right = tiles.place(unit)
         _, count = tiles.steps(unit)
-        out.begin(unit)
+        asked = out.begin(unit, left + FIRST, right)
         parts = zero_parts(ROWS, tiles.RIGHT, out.MOST)
         if PINGPONG:
             mbarrier.wait(turns.index(NUMBER), turn)
             turn ^= 1
-        parts, step = multiply(parts, stages, step, count, 0, FIRST, tiles.RIGHT, False)
+        if PROMOTE:
+            parts, step = multiply_promoted(parts, stages, step, count, FIRST, tiles.RIGHT)
+        else:
+            parts, step = multiply(parts, stages, step, count, 0, FIRST, tiles.RIGHT, False)
         if PINGPONG:
             mbarrier.arrive(turns.index(1 - NUMBER), count=1)
-        parts = wait_for_parts(parts, tiles.RIGHT)
-        stages.release(step + stages.STAGES - 1)
+        if not PROMOTE:
+            parts = wait_for_parts(parts, tiles.RIGHT)
+            stages.release(step + stages.STAGES - 1)
         if PINGPONG:
             _, others = tiles.steps(unit + stride // 2)
             step += others
-        phase = out.store(parts, NUMBER, phase, left + FIRST, right, unit)
+        phase = out.store(parts, NUMBER, phase, left + FIRST, right, unit, asked)
     out.drain()
 
 
@@ -72,15 +81,15 @@ def make_tiles(
 
 
 @gluon.jit
-def run(tiles, stages, out, CONSUMERS: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr):
+def run(tiles, stages, out, CONSUMERS: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr, PROMOTE: gl.constexpr):
     turns = barriers(2)
     # Those that only meet are three warps for a cluster's barrier, which counts them: the compiler fills up to four.
     if CONSUMERS == 3:
         gl.warp_specialize(
             [
-                (consume, (tiles, stages, out, turns, 0, ROWS, PINGPONG)),
-                (consume, (tiles, stages, out, turns, 1, ROWS, PINGPONG)),
-                (consume, (tiles, stages, out, turns, 2, ROWS, PINGPONG)),
+                (consume, (tiles, stages, out, turns, 0, ROWS, PINGPONG, PROMOTE)),
+                (consume, (tiles, stages, out, turns, 1, ROWS, PINGPONG, PROMOTE)),
+                (consume, (tiles, stages, out, turns, 2, ROWS, PINGPONG, PROMOTE)),
                 (load_partition, (tiles, stages)),
                 (meet, (tiles.CLUSTER,)),
                 (meet, (tiles.CLUSTER,)),
@@ -91,8 +100,8 @@ def run(tiles, stages, out, CONSUMERS: gl.constexpr, ROWS: gl.constexpr, PINGPON
     elif tiles.CLUSTER > 1:
         gl.warp_specialize(
             [
-                (consume, (tiles, stages, out, turns, 0, ROWS, PINGPONG)),
-                (consume, (tiles, stages, out, turns, 1, ROWS, PINGPONG)),
+                (consume, (tiles, stages, out, turns, 0, ROWS, PINGPONG, PROMOTE)),
+                (consume, (tiles, stages, out, turns, 1, ROWS, PINGPONG, PROMOTE)),
                 (load_partition, (tiles, stages)),
                 (meet, (tiles.CLUSTER,)),
                 (meet, (tiles.CLUSTER,)),
@@ -103,8 +112,8 @@ def run(tiles, stages, out, CONSUMERS: gl.constexpr, ROWS: gl.constexpr, PINGPON
     else:
         gl.warp_specialize(
             [
-                (consume, (tiles, stages, out, turns, 0, ROWS, PINGPONG)),
-                (consume, (tiles, stages, out, turns, 1, ROWS, PINGPONG)),
+                (consume, (tiles, stages, out, turns, 0, ROWS, PINGPONG, PROMOTE)),
+                (consume, (tiles, stages, out, turns, 1, ROWS, PINGPONG, PROMOTE)),
                 (load_partition, (tiles, stages)),
             ],
             [4, 1],
@@ -114,10 +123,10 @@ def run(tiles, stages, out, CONSUMERS: gl.constexpr, ROWS: gl.constexpr, PINGPON
 
 @gluon.jit
 def store_by_tma(
-    a_desc, b_desc, c_descs, d_descs, bias_ptr, M, N, K, alpha, beta, activation,
+    a_desc, b_desc, c_descs, d_descs, bias_ptr, M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr, PINGPONG: gl.constexpr,
-    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
 ):  # fmt: skip
     LEFT: gl.constexpr = BLOCK_N if SWAP else BLOCK_M
     CONSUMERS: gl.constexpr = 3 if not PINGPONG and LEFT == 192 else 2
@@ -126,66 +135,75 @@ def store_by_tma(
     stages = make_stages(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, OWNERS, CLUSTER
     )
-    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP)
+    scales = make_scales(a_scale, b_scale, scaling, M, N, CONSUMERS, LEFT // OWNERS, tiles.RIGHT, SWAP, SCALED)
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
     out = make_output(c_descs, d_descs, epilogue, CONSUMERS, BUFFERS)
-    run(tiles, stages, out, CONSUMERS, LEFT // OWNERS, PINGPONG)
+    run(tiles, stages, out, CONSUMERS, LEFT // OWNERS, PINGPONG, PROMOTE)
 
 
 @gluon.jit
 def gemm_tma(
     a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
+    a_scale, b_scale, scaling,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr, PINGPONG: gl.constexpr,
-    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
 ):  # fmt: skip
     """D leaves by TMA, in boxes all alike."""
     store_by_tma(
-        a_desc, b_desc, (c_desc,), (d_desc,), bias_ptr, M, N, K, alpha, beta, activation, BLOCK_M, BLOCK_N, BLOCK_K,
-        GROUP_M, STAGES, BUFFERS, CLUSTER, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE,
+        a_desc, b_desc, (c_desc,), (d_desc,), bias_ptr, M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
+        BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, STAGES, BUFFERS, CLUSTER, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B,
+        ACTIVATE, SCALED, PROMOTE,
     )  # fmt: skip
 
 
 @gluon.jit
 def gemm_tma_parts(
     a_desc, b_desc, c_desc, c_desc_2, c_desc_4, c_desc_8, d_desc, d_desc_2, d_desc_4, d_desc_8, bias_ptr, M, N, K,
-    alpha, beta, activation,
+    alpha, beta, activation, a_scale, b_scale, scaling,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr, PINGPONG: gl.constexpr,
-    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
 ):  # fmt: skip
     """The same of any width: what is left of it by boxes of a half, a quarter, an eighth of the columns."""
     store_by_tma(
         a_desc, b_desc, (c_desc, c_desc_2, c_desc_4, c_desc_8), (d_desc, d_desc_2, d_desc_4, d_desc_8), bias_ptr,
-        M, N, K, alpha, beta, activation, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, STAGES, BUFFERS, CLUSTER, SYMBOL, SWAP,
-        PINGPONG, TRANS_A, TRANS_B, ACTIVATE,
+        M, N, K, alpha, beta, activation, a_scale, b_scale, scaling, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, STAGES,
+        BUFFERS, CLUSTER, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE,
     )  # fmt: skip
 
 
 @gluon.jit
 def gemm_split(
     a_desc, b_desc, c_desc, d_desc, bias_ptr, partials, semaphores, epoch, splits, M, N, K, alpha, beta, activation,
+    a_scale, b_scale, scaling,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
-    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
 ):  # fmt: skip
     """Pingpong, and K shared by `splits` units a tile, more than a cluster has: they reduce in the workspace."""
     tiles = make_tiles(M, N, K, beta, splits, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, SWAP, True)
     stages = make_stages(a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP)
-    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP)
+    LEFT: gl.constexpr = BLOCK_N if SWAP else BLOCK_M
+    scales = make_scales(a_scale, b_scale, scaling, M, N, 2, LEFT, tiles.RIGHT, SWAP, SCALED)
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
     out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS)
     own = SplitOutput(out, epilogue, partials, semaphores, epoch, splits, out.MOST)
-    run(tiles, stages, own, 2, BLOCK_N if SWAP else BLOCK_M, True)
+    run(tiles, stages, own, 2, LEFT, True, PROMOTE)
 
 
 @gluon.jit
 def gemm_masked(
     a_desc, b_desc, c_ptr, d_ptr, bias_ptr, M, N, K, ldc, ldd, alpha, beta, activation,
+    a_scale, b_scale, scaling,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+    SCALED: gl.constexpr, PROMOTE: gl.constexpr,
 ):  # fmt: skip
     """Pingpong, for a C or D of any alignment and leading dimension."""
     tiles = make_tiles(M, N, K, beta, gl.to_tensor(1), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, False, False)
     stages = make_stages(a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, False)
-    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
+    scales = make_scales(a_scale, b_scale, scaling, M, N, 2, BLOCK_M, BLOCK_N, False, SCALED)
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False, scales)
     out = MaskedOutput(c_ptr, d_ptr, ldc, ldd, M, epilogue, BLOCK_N)
-    run(tiles, stages, out, 2, BLOCK_M, True)
+    run(tiles, stages, out, 2, BLOCK_M, True, PROMOTE)

@@ -168,6 +168,6 @@ def gemm_cluster(
     else:
         source = Slice(row, col, none, none, first, K - first, False)
         acc = multiply_slice(stages, source, count, BLOCK_M, BLOCK_N)
-    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False, ())
     sums = Sums(buf, c_ptr, d_ptr, ldc, ldd, M, epilogue, splits, SWAP)
     sums.reduce(acc, unit % splits, row, col)

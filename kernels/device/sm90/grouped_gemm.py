@@ -225,7 +225,7 @@ class PointerOutput:
     @gluon.jit
     def store(self, parts, CONSUMER: gl.constexpr, work, tile):
         alpha = gl.where(work.count > 0, self.alpha, 0.0)  # an empty group has no product that Inf could multiply
-        epilogue = Epilogue(tile.bias_ptr, tile.N, alpha, self.beta, self.activation, self.ACTIVATE, False)
+        epilogue = Epilogue(tile.bias_ptr, tile.N, alpha, self.beta, self.activation, self.ACTIVATE, False, ())
         buf = self.bufs.index(CONSUMER)
         for i in gl.static_range(len(parts)):
             part = parts[i] * alpha

@@ -43,7 +43,7 @@ def grouped_mm_cluster(
     source = Slice(row, col, a_plane, b_plane, start + first, depth - first, TRANS_A and not TRANS_B)
     acc = multiply_slice(stages, source, count, BLOCK_M, BLOCK_N)
     alpha = gl.where(depth > 0, alpha, 0.0)  # an empty group has no product that Inf could multiply
-    epilogue = Epilogue(bias_ptr, N // WHOLE * WHOLE, alpha, beta, activation, ACTIVATE, False).moved(
+    epilogue = Epilogue(bias_ptr, N // WHOLE * WHOLE, alpha, beta, activation, ACTIVATE, False, ()).moved(
         index.to(gl.int64) * batch_stride_bias
     )
     end = index * d_step + M  # of the group in D

@@ -72,7 +72,7 @@ class GroupOutput:
         """A tile in runs of columns; with operands swapped of rows, those that the tile has."""
         own = self.out.epilogue.moved(work.group.to(gl.int64) * self.batch_stride_bias)
         alpha = gl.where(work.count > 0, own.alpha, 0.0)  # an empty group has no product that Inf could multiply
-        epilogue = Epilogue(own.bias_ptr, own.N, alpha, own.beta, own.activation, own.ACTIVATE, own.SWAP)
+        epilogue = Epilogue(own.bias_ptr, own.N, alpha, own.beta, own.activation, own.ACTIVATE, own.SWAP, ())
         for i in gl.static_range(len(parts)):
             if own.SWAP:
                 row = work.row + i * parts[i].shape[1]
@@ -127,7 +127,7 @@ def grouped_mm_pingpong(
     SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, EQUAL: gl.constexpr,
 ):  # fmt: skip
     """EQUAL: every group has as many tiles, as where ends cut K or there are none. Else ends cut the rows."""
-    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False)
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False, ())
     out = make_group_output(c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail)
     groups_at = Groups(
         offs_ptr, offs_wide, groups, M, N, K, a_step, b_step, d_step, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, False,

@@ -34,6 +34,12 @@ def tied(registers, more):
 
 
 @gluon.constexpr_function
+def outputs(registers, inputs):
+    """Constraints: the accumulator comes out, `inputs` integers go in, which are read before all of it is written."""
+    return ",".join(["=&f"] * registers + ["r"] * inputs + ["~{memory}"])
+
+
+@gluon.constexpr_function
 def registers_of(parts):
     """Of a thread, all parts together."""
     rows, warps = parts[0].type.shape[0], parts[0].type.layout.warps_per_cta[0]
@@ -42,14 +48,15 @@ def registers_of(parts):
 
 @gluon.constexpr_function
 def element_of(dtype):
-    return {"fp32": "tf32", "bf16": "bf16", "fp16": "f16"}[str(dtype)]
+    return {"fp32": "tf32", "bf16": "bf16", "fp16": "f16", "fp8e4nv": "e4m3"}[str(dtype)]
 
 
 @gluon.constexpr_function
-def step_assembly(parts, width, element, left, right, halves):
-    """One step in K: all rows of the accumulator, by `width` columns of it, then a wait for the step before. Left and
-    right are (LINES, ROWS, TURNED, BOX) of the operands. The parts are those of all rows, or, one behind the other,
-    those of the same rows of either half of the left operand.
+def step_assembly(parts, width, element, left, right, halves, alone=None):
+    """One step in K: all rows of the accumulator, by `width` columns of it, then a wait for the step before; or the
+    products of line number `alone` of the step by themselves, and a wait for them. Left and right are (LINES, ROWS,
+    TURNED, BOX) of the operands. The parts are those of all rows, or, one behind the other, those of the same rows of
+    either half of the left operand.
 
     Registers are numbered part by part, within a part 64 rows by 64 rows. From one instruction's K to the next are 32
     bytes, or 16 lines of 128 bytes where an operand is turned; from one line of a row to the next all rows of a stage.
@@ -59,8 +66,9 @@ def step_assembly(parts, width, element, left, right, halves):
     rows_of_part = shapes[0][0] // warpgroups
     own_rows = rows_of_part * halves
     registers = sum(shape[1] for shape in shapes) * own_rows // 128
-    k_step = {"bf16": 16, "f16": 16, "tf32": 8}[element]
-    turns = f", {int(left[2])}, {int(right[2])}" if k_step == 16 else ""  # of tf32 none can be
+    k_step = {"bf16": 16, "f16": 16, "tf32": 8, "e4m3": 32}[element]
+    turns = f", {int(left[2])}, {int(right[2])}" if k_step == 16 else ""  # of others none can be
+    first_input = 2 * registers if alone is None else registers
 
     def line(operand):
         """Bytes of a line, in which it is swizzled."""
@@ -77,17 +85,19 @@ def step_assembly(parts, width, element, left, right, halves):
     def at(operand, k):
         return k * line(operand) if operand[2] else k // 4 * (operand[1] * 128 >> 4) + k % 4 * 2
 
-    address, from_left, from_right, adds = (f"${2 * registers + i}" for i in (0, 1, 3, 4))
+    address, from_left, from_right, adds = (f"${first_input + i}" for i in (0, 1, 3, 4))
     lines = [
-        "{ .reg .pred p; .reg .b32 l, r, x; .reg .b64 dl, dr;", f"setp.ne.s32 p, {adds}, 0;",
+        "{ .reg .pred p; .reg .b32 l, r, x; .reg .b64 dl, dr;",
+        f"setp.ne.s32 p, {adds}, 0;" if alone is None else "setp.ne.s32 p, 0, 0;",
         f"add.u32 l, {address}, {from_left};", "bfe.u32 l, l, 4, 14;",
-        f"add.u32 r, ${2 * registers + 2}, {from_right};", "bfe.u32 r, r, 4, 14;",
+        f"add.u32 r, ${first_input + 2}, {from_right};", "bfe.u32 r, r, 4, 14;",
         f"or.b32 r, r, {box(right) << 16 if right[2] else 65536};",
     ]  # fmt: skip
     if warpgroups > 1:
         lines += ["mov.u32 x, %tid.x;", "shr.u32 x, x, 7;", f"mad.lo.u32 l, x, {own_rows // 64 * box(left)}, l;"]
     lines += ["or.b32 l, l, 65536;", "wgmma.fence.sync.aligned;"]
-    for k in range(4 * left[0]):
+    steps = range(4 * left[0]) if alone is None else range(4 * alone, 4 * alone + 4)
+    for k in steps:
         lines += [f"add.u32 x, r, {at(right, k)};", f"mov.b64 dr, {{x, {high(right)}}};"]
         for m in range(own_rows // 64):
             half, inside = divmod(m, rows_of_part // 64)
@@ -99,9 +109,10 @@ def step_assembly(parts, width, element, left, right, halves):
             lines += [
                 f"add.u32 x, l, {at(left, k) + row // 64 * box(left)};", f"mov.b64 dl, {{x, {high(left)}}};",
                 f"wgmma.mma_async.sync.aligned.m64n{width}k{k_step}.f32.{element}.{element} "
-                f"{{{', '.join(owned[: width // 2])}}}, dl, dr, {'1' if k else 'p'}, 1, 1{turns};",
+                f"{{{', '.join(owned[: width // 2])}}}, dl, dr, {'1' if k > steps[0] else 'p'}, 1, 1{turns};",
             ]  # fmt: skip
-    return "\n".join([*lines, "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 1; }"])
+    wait = f"wgmma.wait_group.sync.aligned {1 if alone is None else 0}; }}"
+    return "\n".join([*lines, "wgmma.commit_group.sync.aligned;", wait])
 
 
 @gluon.jit
@@ -130,6 +141,44 @@ def multiply_step(parts, stages, step, adds, FIRST: gl.constexpr, WIDTH: gl.cons
     )  # fmt: skip
     given = parts + (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0), adds.to(gl.int32))  # noqa: RUF005
     return gl.inline_asm(ASSEMBLY, tied(registers_of(parts), 5), given, part_types(parts), is_pure=False)
+
+
+@gluon.jit
+def add_parts(parts, more, FIRST: gl.constexpr = 0):
+    """Part by part from number FIRST on."""
+    if len(parts) == FIRST + 1:
+        return (parts[FIRST] + more[FIRST],)
+    else:
+        return (parts[FIRST] + more[FIRST],) + add_parts(parts, more, FIRST + 1)  # noqa: RUF005
+
+
+@gluon.jit
+def multiply_line(parts, stages, step, LINE: gl.constexpr, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+    """The products of one line of a step by themselves, done: a sum of the types that `parts` has."""
+    left = stages.left
+    right = stages.right
+    slot = step % stages.STAGES
+    ASSEMBLY: gl.constexpr = step_assembly(
+        parts, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
+        (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES, LINE,
+    )  # fmt: skip
+    given = (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0))
+    return gl.inline_asm(ASSEMBLY, outputs(registers_of(parts), 4), given, part_types(parts), is_pure=False)
+
+
+@gluon.jit
+def multiply_promoted(parts, stages, step, count, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+    """The sum over `count` steps from number `step` on, added up in float32 line by line; and the number
+    after them."""
+    for _ in range(gl.maximum(count, 1)):
+        stages.wait_ready(step)
+        for line in gl.static_range(stages.left.LINES):
+            own = multiply_line(parts, stages, step, line, FIRST, WIDTH)
+            if line == stages.left.LINES - 1:
+                stages.release(step)
+            parts = add_parts(parts, own)
+        step += 1
+    return parts, step
 
 
 @gluon.jit

@@ -144,7 +144,7 @@ def moe_mm(
     COLS: gl.constexpr = BLOCK_N // (2 if GATED else 1)
     OWNERS: gl.constexpr = 1 if PINGPONG else 2
     none = gl.to_tensor(0)
-    epilogue = Epilogue(bias_ptr, N, alpha, gl.to_tensor(0.0), activation, ACTIVATE, True)
+    epilogue = Epilogue(bias_ptr, N, alpha, gl.to_tensor(0.0), activation, ACTIVATE, True, ())
     # What nobody waits at has no barriers of its own: the compiler would give their memory to others while they are
     # valid.
     queue = make_queue(OWNERS)

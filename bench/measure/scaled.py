@@ -1,0 +1,76 @@
+"""One 8-bit product with scales: libgemm beside torch's scaled_mm and libgemm's own product in bf16. Makes rows of the
+report; proves no more than that libgemm multiplied what torch did.
+"""
+
+import libgemm
+import torch
+
+from bench.measure.timing import alternate, rotations
+from bench.suites.roofline import floor_us, traffic
+from bench.suites.scaled import RECIPES, SUMS
+
+NEAR = 1e-2  # of torch's result: bfloat16's rounding, and what sums of 14 bits are apart
+
+
+def operands(row: dict) -> list[tuple]:
+    """Rotated A, B, scales of rows and columns, D; and A and B in bf16."""
+    m, n, k = row["m"], row["n"], row["k"]
+    found = []
+    for _ in range(rotations(traffic(row))):
+        a, b = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in ((m, k), (n, k)))
+        of_a, of_b = (torch.rand(shape, device="cuda") + 0.5 for shape in ((m, 1), (1, n)))
+        out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+        narrow = (x.to(torch.float8_e4m3fn) for x in (a, b))
+        found.append((next(narrow), next(narrow).t(), of_a, of_b, out, a, b.t()))
+    return found
+
+
+def calls(scaling: str, precision: str) -> dict:
+    """The same product by libgemm, by torch, and by libgemm in bf16."""
+    one = torch.ones((), device="cuda")
+    recipe = getattr(torch.nn.functional.ScalingType, RECIPES[scaling])
+
+    def scales(of_a, of_b) -> tuple:
+        return (of_a, of_b) if scaling == "row" else (one, one)
+
+    def ours(a, b, of_a, of_b, out, *_) -> None:
+        a_scale, b_scale = scales(of_a, of_b)
+        libgemm.gemm(a, b, out=out, precision=precision, scaling=scaling, a_scale=a_scale, b_scale=b_scale)
+
+    def peer(a, b, of_a, of_b, *_):
+        a_scale, b_scale = scales(of_a, of_b)
+        fast = SUMS[precision]
+        return torch.nn.functional.scaled_mm(a, b, a_scale, recipe, b_scale, recipe, use_fast_accum=fast)
+
+    def bf16(_, __, ___, ____, out, a, b) -> None:
+        libgemm.gemm(a, b, out=out)
+
+    return {"ours": ours, "torch": peer, "bf16": bf16}
+
+
+def check(both: dict, one: tuple, what: str) -> None:
+    """Stop where libgemm's product is not torch's."""
+    out = one[4]
+    out.fill_(float("nan"))
+    both["ours"](*one)
+    want = both["torch"](*one).float()
+    apart = float((out.float() - want).norm() / want.norm())
+    if not apart <= NEAR:
+        raise SystemExit(f"{what}: libgemm's product and torch's are {apart:.1e} of its size apart")
+
+
+def rows_of(product: dict) -> list[dict]:
+    inputs, found = operands(product), []
+    for scaling in RECIPES:
+        for precision in SUMS:
+            both = calls(scaling, precision)
+            check(both, inputs[0], f"{product['id']} {scaling} {precision}")
+            us = alternate(both, inputs, floor_us(product))
+            choice = libgemm.explain(product["m"], product["n"], product["k"], "e4m3", layout="nt", precision=precision)
+            found.append({
+                **{key: product[key] for key in ("id", "kind", "m", "n", "k", "dtype", "note")},
+                "recipe": scaling, "accumulation": precision, "ours_us": us["ours"], "bf16_us": us["bf16"],
+                "peers": {"torch.scaled_mm": us["torch"]}, "floor_us": floor_us(product),
+                "variant": choice.variant.name,
+            })  # fmt: skip
+    return found

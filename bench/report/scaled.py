@@ -1,0 +1,103 @@
+"""What README says of 8-bit products, from bench/run_scaled.py's report, and that report's summary. Measures
+nothing, needs no torch.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.report.drawn import percentile
+from bench.report.rows import geomean
+from bench.report.words import OTHER_BUILD, listed, table, wrapped
+
+COMMAND = "python bench/run_scaled.py"
+PEER = "torch.scaled_mm"
+LARGE = 2048  # rows from which a product is held to be bound by multiplying, beside bf16's
+FEW = 128  # and up to which by the bytes of B
+LONG_US = 10  # of a floor that a share is stated of
+NAMES = {
+    ("tensor", "exact"): "a number each, float32 sums",
+    ("tensor", "fast"): "a number each, fast sums",
+    ("row", "exact"): "of rows and columns, float32 sums",
+    ("row", "fast"): "of rows and columns, fast sums",
+}
+
+
+def summary(rows: list[dict]) -> dict:
+    """Ratios are the other's time over libgemm's."""
+    ratios = [row["peers"][PEER] / row["ours_us"] for row in rows]
+    found = {"shapes": len(rows), "mean": geomean(ratios), "low": percentile(ratios, 5), "least": min(ratios)}
+    parts = {
+        "large_bf16": [row["bf16_us"] / row["ours_us"] for row in rows if row["m"] >= LARGE],
+        "few_bf16": [row["bf16_us"] / row["ours_us"] for row in rows if row["m"] <= FEW],
+        "few_share": [
+            row["floor_us"] / row["ours_us"] for row in rows if row["m"] <= FEW and row["floor_us"] >= LONG_US
+        ],
+    }
+    return found | {name: geomean(values) for name, values in parts.items() if values}
+
+
+def summarise(rows: list[dict]) -> dict[str, dict[str, dict]]:
+    """kind -> what scales and sums -> figures."""
+    found: dict[str, dict[str, dict]] = {}
+    for kind in ("list", "drawn"):
+        for (recipe, sums), name in NAMES.items():
+            own = [row for row in rows if (row["kind"], row["recipe"], row["accumulation"]) == (kind, recipe, sums)]
+            if own:
+                found.setdefault(kind, {})[name] = summary(own)
+    return found
+
+
+COLUMNS = {
+    "mean": "mean", "low": "5th percentile", "least": "least", "large_bf16": "bf16 / fp8, large",
+    "few_bf16": "bf16 / fp8, few rows", "few_share": "of the floor, few rows",
+}  # fmt: skip
+
+
+def cells(found: dict) -> list[list[str]]:
+    return [
+        [kind, name, str(one["shapes"]), *(f"{one[key]:.2f}" if key in one else "-" for key in COLUMNS)]
+        for kind, own in found.items() for name, one in own.items()
+    ]  # fmt: skip
+
+
+def lines(found: dict) -> list[str]:
+    """For a terminal."""
+    rows = [["", "scales and sums", "shapes", *COLUMNS], *cells(found)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def scaled_item(path: Path, build: str) -> str:
+    """An item of the first screen, where the report is of the same build."""
+    report = path.with_suffix(".fp8.json")
+    if not report.is_file() or (found := json.loads(report.read_text()))["build_id"] != build:
+        return ""
+    drawn = found["summary"]["drawn"]
+    shapes, parts = next(iter(drawn.values()))["shapes"], []
+    for recipe, words in (("row", "scales of rows and columns"), ("tensor", "a number each")):
+        means = sorted(drawn[name]["mean"] for (own, _), name in NAMES.items() if own == recipe)
+        parts.append(f"{means[0]:.2f} to {means[-1]:.2f} with {words}")
+    words = f"- **fp8 (e4m3)**, beside `torch.nn.functional.scaled_mm`, over {shapes} shapes drawn at random"
+    return wrapped(f"{words}: {listed(parts)}.", "  ")
+
+
+def scaled_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
+    """The section's table; `origin` says what a report is of. One of another build than `build` shows no times."""
+    report = path.with_suffix(".fp8.json")
+    if not report.is_file():
+        return []
+    found = json.loads(report.read_text())
+    where = f"8-bit products {origin(report, COMMAND, found)}"
+    if found["build_id"] != build:
+        return [wrapped(f"{where} {OTHER_BUILD}")]
+    words = (
+        f"e4m3 operands, bfloat16 D, beside `torch.nn.functional.scaled_mm` of torch {found['torch']} with the same "
+        f"recipe, on a list and on shapes drawn with seed {found['seed']}. Ratios are the other's time over libgemm's. "
+        f"Large products have {LARGE} rows or more, few rows are {FEW} at most; their share "
+        f"of the floor is of those that would take {LONG_US} us or more."
+    )
+    return [
+        wrapped(f"{where} {words}"),
+        table(["", "scales and sums", "shapes", *COLUMNS.values()], cells(found["summary"])),
+    ]

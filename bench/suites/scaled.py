@@ -1,0 +1,48 @@
+"""8-bit products to measure: a fixed list, and forward products of drawn layers. Nothing is tuned on them. Standard
+library only.
+"""
+
+import random
+
+from bench.suites.dense_drawn import forward
+from bench.suites.packed import LONGEST_US
+from bench.suites.roofline import floor_us
+
+LIST = (  # M, N, K: what people time 8-bit products on, from prompts to one token
+    (8192, 8192, 8192), (4096, 4096, 4096), (4096, 7168, 2048), (4096, 7168, 16384), (4096, 24576, 1536),
+    (4096, 32768, 512), (2048, 5120, 5120), (1024, 8192, 3072), (512, 4096, 4096), (256, 7168, 2048),
+    (128, 7168, 16384), (64, 24576, 1536), (16, 7168, 16384), (16, 4096, 14336), (1, 8192, 8192),
+)  # fmt: skip
+RECIPES = {"tensor": "TensorWise", "row": "RowWise"}  # libgemm's scaling -> torch's name of it
+SUMS = {"exact": False, "fast": True}  # libgemm's precision -> torch's use_fast_accum
+
+
+def product(name: str, kind: str, m: int, n: int, k: int, note: str = "") -> dict:
+    return {
+        "id": name,
+        "kind": kind,
+        "m": m,
+        "n": n,
+        "k": k,
+        "layout": "NT",
+        "out": "same",
+        "dtype": "e4m3",
+        "note": note,
+    }
+
+
+def listed() -> list[dict]:
+    return [product(f"{m}x{n}x{k}", "list", m, n, k) for m, n, k in LIST]
+
+
+def drawn(seed: int, count: int) -> list[dict]:
+    """So many; a seed always gives the same ones. torch wants N and K to be multiples of 16."""
+    draw, taken, found = random.Random(f"drawn scaled {seed}"), set(LIST), []
+    while len(found) < count:
+        m, n, k, _, note = forward(draw)
+        one = product(f"drawn {len(found)}", "drawn", m, n // 16 * 16, k // 16 * 16, note)
+        shape = one["m"], one["n"], one["k"]
+        if shape not in taken and floor_us(one) < LONGEST_US:
+            taken.add(shape)
+            found.append(one)
+    return found

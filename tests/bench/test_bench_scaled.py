@@ -1,0 +1,55 @@
+"""bench/suites/scaled.py and bench/report/scaled.py: what is drawn, what a report says. Times nothing."""
+
+import json
+
+import pytest
+
+from bench.report.scaled import NAMES, lines, scaled_item, scaled_words, summarise
+from bench.suites.scaled import LIST, RECIPES, SUMS, drawn, listed
+
+ROWS = [
+    {"kind": kind, "m": m, "recipe": recipe, "accumulation": sums, "ours_us": 10.0, "bf16_us": 18.0, "floor_us": 8.0 if
+     m == 4096 else 12.0, "peers": {"torch.scaled_mm": us}}
+    for kind in ("list", "drawn") for recipe in RECIPES for sums in SUMS for m, us in ((4096, 12.0), (16, 27.0))
+]  # fmt: skip
+
+
+def test_a_seed_draws_its_shapes_again_and_none_of_the_list():
+    found = drawn(7, 60)
+    assert found[:20] == drawn(7, 20) and found != drawn(8, 60)
+    shapes = {(row["m"], row["n"], row["k"]) for row in found}
+    assert len(shapes) == 60 and not shapes & set(LIST)
+    assert all(row["n"] % 16 == row["k"] % 16 == 0 < row["k"] for row in found)
+    assert [(row["m"], row["n"], row["k"]) for row in listed()] == list(LIST)
+
+
+def test_a_summary_has_each_recipe_and_way_to_add():
+    found = summarise(ROWS)
+    assert {kind: list(own) for kind, own in found.items()} == {
+        kind: list(NAMES.values()) for kind in ("list", "drawn")
+    }
+    one = found["drawn"]["of rows and columns, fast sums"]
+    assert (one["shapes"], one["least"]) == (2, pytest.approx(1.2))
+    assert one["mean"] == pytest.approx((1.2 * 2.7) ** 0.5)
+    assert one["large_bf16"] == one["few_bf16"] == pytest.approx(1.8)
+    assert one["few_share"] == pytest.approx(1.2)  # 12 us of the 10 that were taken
+    assert summarise(ROWS[:1])["list"]["a number each, float32 sums"].keys() == {
+        "shapes", "mean", "low", "least", "large_bf16",
+    }  # fmt: skip
+    assert any("1.80" in line for line in lines(found))
+
+
+def test_readme_shows_times_of_its_own_build_alone(tmp_path):
+    report = {"build_id": "b", "torch": "2.11", "seed": 3, "summary": summarise(ROWS)}
+    (tmp_path / "GPU.fp8.json").write_text(json.dumps(report))
+
+    def origin(path, command, found):
+        return f"({path.name}, {command})"
+
+    assert scaled_words(tmp_path / "Other.json", "b", origin) == []
+    words = "".join(scaled_words(tmp_path / "GPU.json", "b", origin))
+    assert "seed 3" in words and "| 1.80 " in words
+    assert "| 1.80 " not in "".join(scaled_words(tmp_path / "GPU.json", "another", origin))
+    item = " ".join(scaled_item(tmp_path / "GPU.json", "b").split())
+    assert "over 2 shapes" in item and "1.80 to 1.80 with a number each" in item
+    assert scaled_item(tmp_path / "GPU.json", "another") == scaled_item(tmp_path / "Other.json", "b") == ""

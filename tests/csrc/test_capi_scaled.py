@@ -1,0 +1,135 @@
+"""8-bit operands and their scales: what a call refuses, what a kernel is told, and copies for other layouts. On the
+stand-in."""
+
+import ctypes
+
+import pytest
+from built import TARGET, needs
+from calls import GROUPS, HOST, Call, at, last_launch, launches, ok, refused, values
+from libgemm._library import ffi, lib, text
+from stand_in import in_stand_in
+from test_capi_fast import maps
+
+E4M3 = {"a_type": lib.LIBGEMM_E4M3, "d_type": lib.LIBGEMM_BF16}
+SIZES = {"m": 1000, "n": 784, "k": 528, "lda": 528, "ldb": 528, "ldc": 784, "ldd": 784, "trans_b": 1}
+
+
+def scaled(kind: int = 2, **fields) -> Call:
+    """A product that Hopper's fast kernels take, with scales of this kind (libgemm_scaling)."""
+    scales = {"scaling": kind, "a_scale": at(7), "b_scale": at(8)} if kind else {}
+    return Call("gemm", **{**E4M3, **SIZES, **scales, **fields})
+
+
+REFUSED = [
+    ({"a_scale": 0}, ("a_scale is NULL",)),
+    ({"b_scale": 0}, ("b_scale is NULL",)),
+    ({"b_scale": "host"}, ("b_scale = 0x", "host memory")),
+    ({"a_scale": "odd"}, ("a_scale = 0x", "multiple of 4")),
+    ({"scaling": 4}, ("scaling = 4", "0 to 3")),
+    ({"scaling": 0}, ("a_scale = 0x", "scaling = 0", "NULL")),
+    ({"d_type": lib.LIBGEMM_E4M3}, ("d_type = 4 with a_type e4m3", "LIBGEMM_BF16 (2)")),
+    ({"d_type": 0}, ("d_type = 0",)),
+    *[({"precision": v}, (f"precision = {v} with e4m3", "LIBGEMM_FAST (4)")) for v in (-1, 1, 3, 5)],
+    ({"lda": 527}, ("lda = 527", "k = 528")),
+]
+
+
+@pytest.mark.parametrize(("fields", "parts"), REFUSED, ids=str)
+@in_stand_in()
+def test_words_that_do_not_go_together_are_refused(fields, parts):
+    places = {"host": ctypes.addressof(HOST), "odd": at(7) + 2}
+    refused(scaled(**{k: places.get(v, v) for k, v in fields.items()}).run(), "INVALID_ARGUMENT", *parts)
+    assert launches() == []
+
+
+@in_stand_in()
+def test_what_no_kernel_takes_is_refused_by_name():
+    refused(scaled(scaling=3).run(), "UNSUPPORTED", "LIBGEMM_SCALING_BLOCK", "TENSOR (1), ROW (2)")
+    refused(scaled(b_type=lib.LIBGEMM_BF16).run(), "UNSUPPORTED", "b_type = 2 (bf16)", "a_type e4m3")
+    refused(Call("grouped_mm", **E4M3).run(), "UNSUPPORTED", "no variant computes grouped_mm e4m3 -> bf16")
+    refused(Call("grouped_gemm", **E4M3).run(), "UNSUPPORTED", "no variant computes grouped_gemm e4m3 -> bf16")
+    assert launches() == [] and GROUPS
+
+
+@pytest.mark.parametrize("d_type", [1, 2, 3])
+@pytest.mark.parametrize("precision", [0, 4])
+@in_stand_in()
+def test_a_kernel_is_told_where_scales_are_and_what_they_are(precision, d_type):
+    for kind in (0, 1, 2):
+        ok(scaled(kind, precision=precision, d_type=d_type, b_type=lib.LIBGEMM_E4M3 if kind else 0).run())
+        found = values(last_launch())
+        places = [at(7), at(8)] if kind else [0, 0]
+        assert [found["scaling"], found["a_scale"], found["b_scale"]] == [kind, *places]
+
+
+@in_stand_in()
+def test_where_a_and_b_are_not_read_scales_are_not_either():
+    for change in ({"alpha": 0.0}, {"k": 0}):
+        ok(scaled(**change, a_scale=16, b_scale=16).run())  # nobody's memory
+        found = values(last_launch())
+        assert [found["scaling"], found["a_scale"], found["b_scale"]] == [0, 0, 0]
+
+
+@in_stand_in()
+def test_products_of_a_batch_have_scales_of_their_own_or_share_them():
+    strides = {"batch": 3, "batch_stride_a": 1 << 20, "batch_stride_b": 1 << 20, "batch_stride_d": 1 << 20}
+    for a, b in ((1000, 784), (0, 784), (0, 0)):
+        ok(scaled(**strides, batch_stride_a_scale=a, batch_stride_b_scale=b).run())
+        found = values(last_launch())
+        assert [found["batch_stride_a_scale"], found["batch_stride_b_scale"]] == [a, b]
+
+
+@in_stand_in()
+def test_an_older_callers_struct_has_no_scales():
+    call = Call("gemm", **E4M3, **SIZES)
+    call.args.size = ffi.offsetof("libgemm_gemm_args", "b_type")
+    call.args.scaling, call.args.a_scale = 2, ffi.cast("void *", at(7))  # behind its end
+    ok(call.run())
+    assert values(last_launch())["scaling"] == 0
+
+
+@needs(90)
+@pytest.mark.parametrize("precision", ["", "_fast"])
+@in_stand_in()
+def test_hopper_runs_a_fast_kernel_on_operands_along_k_as_they_are(precision):
+    call = scaled(precision=4 if precision else 0)
+    assert f"_e4m3_e4m3_bf16{precision}_nt__sm90" in text(call.variant(90).name)
+    ok(call.run())
+    launch = last_launch()
+    assert "_descriptor" in launch["variant"] and f"bf16{precision}_nt" in launch["variant"]
+    assert {name: maps(launch)[name][0] for name in "ab"} == {"a": at(0), "b": at(1)}
+
+
+@needs(90)
+@pytest.mark.parametrize(("trans_a", "trans_b"), [(0, 0), (1, 1), (1, 0)])
+@in_stand_in()
+def test_other_layouts_are_turned_first_in_a_workspace(trans_a, trans_b):
+    layout = {"trans_a": trans_a, "trans_b": trans_b, "lda": 1008 if trans_a else 528, "ldb": 528 if trans_b else 784}
+    call = scaled(**{**layout, "m": 4000, "lda": 4000 if trans_a else 528})
+    needed = call.workspace()
+    assert needed == (4000 * 640 if trans_a else 0) + (784 * 640 if not trans_b else 0)
+    ok(call.set(workspace=at(9), workspace_bytes=needed).run())
+    copy, product = launches()
+    assert copy["kernel"] == "align" and "_nt__" in product["variant"]
+    assert [values(copy)[x] for x in ("a_transpose", "b_transpose")] == [trans_a, 1 - trans_b]
+    found = maps(product)
+    assert found["a"][0] == (at(9) if trans_a else at(0))
+    assert found["b"][0] == (at(1) if trans_b else at(9) + (4000 * 640 if trans_a else 0))
+    ok(call.set(workspace_bytes=0).run())  # without: by the row for any memory
+    assert last_launch()["kernel"] == "gemm"
+
+
+@needs(90)
+@in_stand_in()
+def test_whether_a_copy_pays_depends_on_m_so_batch_invariant_calls_have_none():
+    call = scaled(trans_b=0, ldb=784, batch_invariant=1, workspace=at(9), workspace_bytes=1 << 30)
+    assert call.workspace() == 0
+    ok(call.run())
+    assert last_launch()["kernel"] == "gemm" and len(launches()) == 1
+
+
+@in_stand_in()
+def test_explain_says_what_would_run():
+    status, choice = scaled().explain(TARGET)
+    ok(status)
+    assert choice.variant >= 0 and choice.expected_us > 0

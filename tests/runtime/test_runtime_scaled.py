@@ -1,0 +1,105 @@
+"""libgemm.gemm of 8-bit arrays: what their scales may look like, and what is refused. On the stand-in."""
+
+import libgemm
+import pytest
+from calls import at, last_launch, launches, values
+from runtime_arrays import array
+from stand_in import in_stand_in
+
+M, N, K, BATCH = 96, 80, 64, 3
+
+
+def operands(**changes) -> dict:
+    plain = {"a": array(0, M, K, dtype="e4m3"), "b": array(1, K, N, dtype="e4m3", strides=(1, K))}
+    return {**plain, "out": array(3, M, N, dtype="bf16"), **changes}
+
+
+def batch(**changes) -> dict:
+    """Of products that stand one behind the other."""
+    a, out = array(0, BATCH, M, K, dtype="e4m3"), array(3, BATCH, M, N, dtype="bf16")
+    return operands(a=a, b=array(1, BATCH, K, N, dtype="e4m3", strides=(N * K, 1, K)), out=out, **changes)
+
+
+def scale(place: int, *shape: int, **facts):
+    return array(place, *shape, **{"dtype": "f32", **facts})
+
+
+# scaling, shapes of a_scale and b_scale
+GOOD = [
+    ("tensor", (), ()),
+    ("tensor", (1,), (1, 1)),
+    ("row", (M,), (N,)),
+    ("row", (M, 1), (1, N)),
+]
+
+
+@pytest.mark.parametrize(("scaling", "of_a", "of_b"), GOOD, ids=str)
+@in_stand_in()
+def test_scales_may_be_vectors_or_matrices_of_one_row_or_column(scaling, of_a, of_b):
+    libgemm.gemm(**operands(scaling=scaling, a_scale=scale(7, *of_a), b_scale=scale(8, *of_b)))
+    found = values(last_launch())
+    kind = {"tensor": 1, "row": 2}[scaling]
+    assert [found["scaling"], found["a_scale"], found["b_scale"]] == [kind, at(7), at(8)]
+
+
+BAD = [
+    ({"a_scale": ("row", M - 1)}, "a_scale has shape (95,)"),
+    ({"b_scale": ("row", N, 1)}, "b_scale has shape (80, 1)"),
+    ({"a_scale": ("row", 1, M)}, "a_scale has shape (1, 96)"),
+    ({"a_scale": ("tensor", 2)}, "one element is needed with scaling = 'tensor'"),
+    ({"a_scale": None}, "a_scale is needed with scaling = 'row'"),
+    ({"b_scale": None}, "b_scale is needed with scaling = 'row'"),
+]
+
+
+@pytest.mark.parametrize(("change", "part"), BAD, ids=str)
+@in_stand_in()
+def test_scales_of_another_shape_are_refused(change, part):
+    ((name, given),) = change.items()
+    scaling, *shape = given or ("row",)
+    whole = {
+        "a_scale": scale(7, *((M,) if scaling == "row" else ())),
+        "b_scale": scale(8, *((N,) if scaling == "row" else ())),
+    }
+    whole[name] = scale(7, *shape) if given else None
+    with pytest.raises(libgemm.Error) as error:
+        libgemm.gemm(**operands(scaling=scaling, **whole))
+    assert part in str(error.value) and launches() == []
+
+
+@in_stand_in()
+def test_other_words_that_do_not_go_together_are_refused():
+    rows = {"a_scale": scale(7, M), "b_scale": scale(8, N)}
+    for change, part in (
+        ({**rows}, "scaling = None: allowed are 'tensor', 'row'"),
+        ({**rows, "scaling": "block"}, "scaling = 'block'"),
+        ({**rows, "scaling": "row", "a_scale": scale(7, M, dtype="bf16")}, "a_scale has dtype bf16: f32 is needed"),
+        ({**rows, "scaling": "row", "a_scale": scale(7, M, strides=(2,))}, "strides (2,)"),
+        ({**rows, "scaling": "row", "precision": "tf32"}, "precision = 'tf32': allowed are None, 'exact', 'fast'"),
+        ({"out": array(3, M, N, dtype="e4m3")}, "d_type = 4"),
+        ({"out": None, "out_dtype": "e4m3"}, "dtype e4m3 is not one of f16, bf16, f32"),
+        ({"b": array(1, K, N, dtype="bf16")}, "b has dtype bf16: e4m3 is needed"),
+    ):
+        with pytest.raises(libgemm.Error) as error:
+            libgemm.gemm(**operands(**change))
+        assert part in str(error.value), str(error.value)
+    halves = {
+        name: array(place, *shape) for name, place, shape in (("a", 0, (M, K)), ("b", 1, (K, N)), ("out", 3, (M, N)))
+    }
+    with pytest.raises(libgemm.Error, match="a_type f16: no variant takes scales"):
+        libgemm.gemm(**halves, **rows, scaling="row")
+    assert launches() == []
+
+
+@in_stand_in()
+def test_products_of_a_batch_have_scales_of_their_own_or_share_them():
+    for of_a, of_b, strides in (
+        ((BATCH, M), (BATCH, N), [M, N]),
+        ((M,), (BATCH, 1, N), [0, N]),
+        ((M, 1), (N,), [0, 0]),
+    ):
+        libgemm.gemm(**batch(scaling="row", a_scale=scale(7, *of_a), b_scale=scale(8, *of_b)))
+        found = values(last_launch())
+        assert [found["batch_stride_a_scale"], found["batch_stride_b_scale"]] == strides
+    with pytest.raises(libgemm.Error, match="or 3 times so many"):
+        libgemm.gemm(**batch(scaling="row", a_scale=scale(7, 2, M), b_scale=scale(8, N)))

@@ -106,11 +106,11 @@ typedef enum libgemm_dtype {
 /* How operands are multiplied and added up. EXACT: 16-bit and 8-bit operands, whose products float32 holds exactly.
  * TF32: the low 13 mantissa bits of each float32 operand are dropped (relative error below 2^-10). TF32X3: three TF32
  * products, close to float32. IEEE: float32 fused multiply-adds.
- * FAST: 8-bit operands. Hopper's tensor cores add up 8-bit products with about 14 bits of mantissa. With EXACT, 128 of K
- * are added up so and those sums in float32; with FAST all of K is (torch: use_fast_accum), which is faster for large
- * products and loses more the longer K is. On an H200, 1 - 2 <d, x> / (<d, d> + <x, x>) of D beside the exact X was below
- * 1e-3 for normal numbers up to K = 32768 with either; for numbers of one sign, whose sums only grow, with FAST 3e-3 at
- * K = 4096 and 1e-1 at 32768. Kernels that have no such way of their own take EXACT's. */
+ * FAST: 8-bit operands. Hopper's tensor cores add up 8-bit products with about 14 bits of mantissa. With EXACT, 128 of
+ * K are added up so and those sums in float32; with FAST all of K is (torch: use_fast_accum), which is faster for large
+ * products and loses more the longer K is. On an H200, 1 - 2 <d, x> / (<d, d> + <x, x>) of D beside the exact X was
+ * below 1e-3 for normal numbers up to K = 32768 with either; for numbers of one sign, whose sums only grow, with FAST
+ * below 3e-3 at K = 4096 and below 1e-1 at 32768. Kernels that have no such way of their own take EXACT's. */
 typedef enum libgemm_precision {
   LIBGEMM_EXACT = 0,
   LIBGEMM_TF32 = 1,
@@ -120,8 +120,8 @@ typedef enum libgemm_precision {
 } libgemm_precision;
 
 /* How 8-bit operands are scaled: op(A) op(B) is multiplied by scales in device memory, float32, that the kernel reads.
- * TENSOR: one number for A, one for B. ROW: a_scale has one for each row of op(A), M of them one after the other, b_scale
- * one for each column of op(B), N of them. BLOCK: one for each block of K, and of rows or columns: no variant takes
+ * TENSOR: one number for A, one for B. ROW: a_scale has one for each row of op(A), M of them one after the other, and
+ * b_scale one for each column of op(B), N of them. BLOCK: one for each block of K, and of rows or columns: no variant takes
  * these yet (UNSUPPORTED), nor scales of other operands than 8-bit ones. Scales may be 0, infinite or NaN: they are
  * factors like others. Where A and B are not read, scales are not read either. */
 typedef enum libgemm_scaling {
@@ -185,7 +185,7 @@ typedef struct libgemm_gemm_args {
   int32_t scaling;                /* libgemm_scaling: TENSOR and ROW with a_type LIBGEMM_E4M3, else NONE (0) */
   int32_t reserved;               /* 0 */
   const void *a_scale, *b_scale;  /* float32, both; NULL with NONE */
-  int64_t batch_stride_a_scale, batch_stride_b_scale; /* elements from one product's scales to the next; 0 shares them */
+  int64_t batch_stride_a_scale, batch_stride_b_scale; /* elements from one product's scales to the next; 0: shared */
 } libgemm_gemm_args;
 
 /* Set defaults: everything 0 but size (to `size`, pass sizeof(libgemm_gemm_args)), batch = 1, alpha = 1. */
@@ -194,8 +194,8 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
 /* Queue D = act(alpha * op(A) op(B) + beta * C + bias).
  *
  * A batch whose matrices stand whole stored rows apart (batch strides are multiples of leading dimensions; 0 for a
- * shared A or B) may be served by variants of op "grouped_mm", which are faster; `variant` may name these for it. A batch
- * of 8-bit products is served by the reference kernels, of any GPU: the fast ones take one product.
+ * shared A or B) may be served by variants of op "grouped_mm", which are faster; `variant` may name these for it. A
+ * batch of 8-bit products is served by the reference kernels, of any GPU: the fast ones take one product.
  *
  * With batch_invariant = 1 only variants are chosen that add the products of K in one order, one after the other: the
  * bits of a row of D are then the same for any M >= 1 and whatever the other rows hold. Shapes with few tiles, whose K
@@ -203,8 +203,8 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
 libgemm_status libgemm_gemm(const libgemm_gemm_args *args);
 
 /* Bytes of workspace with which this call runs best on the GPU that owns d (where d is NULL: the current GPU); 0 for
- * most, and on failure. It holds the sums of blocks that share K, and aligned copies of A and B where their addresses or
- * leading dimensions are no multiples of 16 bytes, or where they are float32, taken as tf32, or 8-bit, and K is not
+ * most, and on failure. It holds the sums of blocks that share K, and aligned copies of A and B where their addresses
+ * or leading dimensions are no multiples of 16 bytes, or where they are float32, taken as tf32, or 8-bit, and K is not
  * contiguous. With less, or none, the call runs too, by a kernel that needs none. The memory may hold anything, is
  * written, and must not be shared with a call that may run at the same time. The other pointers in args are used for
  * their alignment alone. */

@@ -9,7 +9,7 @@ import math
 
 from kernels.table.dtypes import DTYPES
 from kernels.table.portable import reference_rows
-from kernels.table.sm90 import hopper_variant, takes_scales
+from kernels.table.sm90 import hopper_variant
 from kernels.table.sm90_grouped import grouped_variant
 from kernels.table.spec import LAYOUTS, Problem, Variant
 
@@ -84,6 +84,18 @@ TYPES = {
 }
 
 
+# Elements of a warpgroup that its registers hold two sums of, by how many warpgroups share a tile.
+PROMOTED = {1: 64 * 192, 2: 64 * 192, 3: 64 * 112}
+
+
+def takes_bytes(v: Variant) -> bool:
+    """Whether a tile is sensible for 8-bit operands: its kernel knows scales, no blocks share loads, and where sums are
+    promoted a warpgroup's registers hold two of its part."""
+    sharing = v.consumers if v.family.cooperative else 1
+    fits = v.left * v.right // sharing <= PROMOTED[sharing]
+    return v.family.split != "cluster" and v.config.cluster == 1 and (v.problem.precision == "fast" or fits)
+
+
 def candidates(target: int = 90, types: str = "bf16") -> list[Variant]:
     """Every sensible row of TYPES for a target; of 16-bit ones the reference rows of the same problems with them, which
     others are far behind, and tiles whose blocks share loads."""
@@ -93,11 +105,11 @@ def candidates(target: int = 90, types: str = "bf16") -> list[Variant]:
         problem = Problem("gemm", *operands, layout)
         tiles = [(family, *tile) for family, tiles in GRID.items() for tile in tiles]
         tiles += flex_tiles(layout)
+        made = [row for tile in tiles if (row := hopper_variant(problem, *tile))]
         if DTYPES[problem.a].scaled:
-            tiles = [tile for tile in tiles if takes_scales(problem, *tile) and (*tile, 1)[4] == 1]
+            rows += filter(takes_bytes, made)
         else:
-            rows += [row for row in reference_rows(target) if row.problem == problem]
-        rows += filter(None, (hopper_variant(problem, *tile) for tile in tiles))
+            rows += [*(row for row in reference_rows(target) if row.problem == problem), *made]
     for row in rows:
         row.check()
     return rows

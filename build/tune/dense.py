@@ -31,6 +31,7 @@ from bench.suites.records import MEASURED  # noqa: E402
 from bench.suites.roofline import aligned, floor_us  # noqa: E402
 from build.tune.candidates import FAR, TYPES, candidates  # noqa: E402
 from kernels.table import model  # noqa: E402
+from kernels.table.dtypes import DTYPES  # noqa: E402
 
 CANDIDATES = ROOT / ".cache" / "candidates"
 
@@ -87,7 +88,8 @@ class Worker:
         from bench.measure import timing
 
         self.timing, self.dtype = timing, dtype
-        (a, d, self.precision, _), self.scaled = TYPES[dtype], dtype.startswith("e4m3")
+        a, d, self.precision, _ = TYPES[dtype]
+        self.scaled = DTYPES[a].scaled
         types = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
         self.type, self.out_type = types[a], types[d]
         libgemm.preload(0)
@@ -270,10 +272,10 @@ def main() -> int:
     if not CANDIDATES.is_dir():
         raise SystemExit(f"{CANDIDATES} is missing: run `make candidates` on a machine with Triton, and copy it here")
     target, head, gpus = machine(CANDIDATES, options.dtype)
-    scaled = options.dtype.startswith("e4m3")
-    known = recorded_shapes(options.file) if options.file else [] if scaled else suite()
+    kind = candidates(target, options.dtype)[0].problem.measured_as
+    known = recorded_shapes(options.file) if options.file else suite() if kind == "gemm" else []
     shapes = known if options.file else [*known, *(draw_shape(seed, options.dtype) for seed in range(options.shapes))]
-    path = options.out / f"{model.tuned_name(target, f'gemm_{options.dtype}' if scaled else 'gemm')}.jsonl"
+    path = options.out / f"{model.tuned_name(target, kind)}.jsonl"
     run(list(dict.fromkeys(shapes)), set(known), head, path, gpus, options.seconds)
     print(f"wrote {path}")
     return 0

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from kernels.table.spec import Config, Problem
 
 
+def consumers(family: "Family", left: int) -> int:
+    """Warpgroups that multiply, in a persistent kernel for Hopper."""
+    return 3 if family.cooperative and left == 192 else 2
+
+
 class Boxes:
     """Of a variant, by the names of its kernel's descriptors."""
 
@@ -50,8 +55,7 @@ class Boxes:
 
     @property
     def consumers(self) -> int:
-        """Warpgroups that multiply, in a persistent kernel for Hopper."""
-        return 3 if self.family.cooperative and self.left == 192 else 2
+        return consumers(self.family, self.left)
 
     @property
     def halves(self) -> int:

@@ -2,6 +2,7 @@
 
 import math
 
+from kernels.table.boxes import consumers
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import DENSE_SM90, Family
 from kernels.table.model import tuned
@@ -18,7 +19,6 @@ FLOAT = (
     ("pingpong_swap", 32, 64, 128),
     ("flex_pingpong", 128, 160, 64),
 )  # and with float32 inputs, whose steps are half as deep, these
-PROMOTED = {1: 64 * 192, 2: 64 * 192, 3: 64 * 112}  # elements of a warpgroup, by how many share a tile
 ACTIVATED = 6  # and so many with an activation, whose code makes a large tile's epilogue several times longer
 SPARE = 1024  # bytes of shared memory for barriers, and what the compiler aligns
 RATE = 40  # relative throughput where no fit says it: of float32 rows, which run as tf32
@@ -51,7 +51,7 @@ def persistent_config(problem: Problem, family: Family, m: int, n: int, k: int, 
     buffers = 2 if left <= 128 and owners == 1 else 1
     leaves = owners * left * 128 * buffers if family.store == "tma" else 0
     if DTYPES[problem.a].scaled:
-        leaves += scale_bytes(owners * left, right, 3 if family.cooperative and left == 192 else 2)
+        leaves += scale_bytes(owners * left, right, consumers(family, left))
     stages = min(8, (TARGETS[90].shared_bytes - SPARE - leaves) // (sum(whole) * line))
     if stages < 3:
         return None
@@ -77,15 +77,6 @@ def hopper_variant(
         return None
     linear = () if record.light_epilogue or activated else ("linear",)
     return Variant(problem, config, record.kernel, 90, tuple(sorted((*record.guards, *linear))), rate=RATE)
-
-
-def takes_scales(problem: Problem, family: str, m: int, n: int, k: int, cluster: int = 1) -> bool:
-    """Whether a tile's kernel knows scales and, where sums are promoted, a warpgroup's registers hold two of its part
-    of the tile."""
-    record = DENSE_SM90[family]
-    warpgroups = (3 if (n if record.swap_ab else m) == 192 else 2) if record.cooperative else 1
-    fits = m * n // warpgroups <= PROMOTED[warpgroups]
-    return record.split != "cluster" and (problem.precision == "fast" or fits)
 
 
 def hopper_rows(problem: Problem):

@@ -47,16 +47,18 @@ def scales_of_no_size(ctx: Context):
 
 
 def sums_of_bytes(ctx: Context):
-    """1 - 2 <d, x> / (<d, d> + <x, x>), by which others of the field tell 8-bit products apart, below 1e-3."""
+    """1 - 2 <d, x> / (<d, d> + <x, x>), by which others of the field tell 8-bit products apart: below 1e-3, and of fast
+    sums of one sign, which only grow, below what libgemm.h says."""
     for k, fast, positive in itertools.product((128, 4096, 32768), (False, True), (False, True)):
-        if (ctx.stand_in and k > 4096) or (fast and positive):  # fast sums of one sign lose more: libgemm.h
+        if ctx.stand_in and k > 4096:
             continue
+        most = {4096: 3e-3, 32768: 1e-1}.get(k, 1e-3) if fast and positive else 1e-3
         left, right = (torch.randn(shape, device=ctx.device) for shape in ((192, k), (256, k)))
         a, b = (x.abs().to(E4M3) if positive else x.to(E4M3) for x in (left, right))  # sums of one sign only grow
         made = ctx.lib.gemm(a, b.t(), precision="fast" if fast else None, out_dtype=torch.float32).double()
         exact = a.double() @ b.double().t()
         apart = float(1 - 2 * (made * exact).sum() / ((made * made).sum() + (exact * exact).sum()))
-        yield [] if apart < 1e-3 else [f"K {k}, fast {fast}, positive {positive}: {apart:.1e} apart"]
+        yield [] if apart < most else [f"K {k}, fast {fast}, positive {positive}: {apart:.1e} apart"]
 
 
 def scaled_operator(ctx: Context):

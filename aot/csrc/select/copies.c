@@ -4,8 +4,8 @@
 
 enum { FEW_ROWS = 128 };
 
-/* But of 16-bit operands tensor cores want K to come last. So do the rows for few rows of a 16-bit A: transposed, TMA
- * brings 64 of them at least. */
+/* Tensor cores take operands of other than 16 bits only where K comes last. So do the rows for few rows of a 16-bit A:
+ * transposed, TMA brings 64 of them at least. */
 static bool wants_k_last(const struct problem *p) { return dtype_bytes(p->a_type) != 2; }
 static bool turns_a(const struct problem *p) { return p->trans_a && (wants_k_last(p) || p->m <= FEW_ROWS); }
 static bool turns_b(const struct problem *p) { return !p->trans_b && wants_k_last(p); }

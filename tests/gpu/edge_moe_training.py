@@ -13,6 +13,7 @@ import torch
 from .edge import Context
 from .edge_moe import ROUNDING, Layer, activated, compared, drawn_operands
 from .guarded import Arena
+from .reference import U_ACC
 
 GATES = (
     ("halves", "silu", 0.0), ("pairs", "silu", 0.0), ("halves", "silu", 1.0), ("pairs", "silu", 1.0),
@@ -106,7 +107,11 @@ def exactly(given: list, layer: Layer, grad: torch.Tensor, kept: torch.Tensor) -
             z = x[token] @ w_in[expert] + (0 if bias_in is None else bias_in[expert])
             own = kept[token, choice]
             if len(token):
-                allowed = 1.01 * ROUNDING[dtype] * z.detach().abs() + 1e-6
+                terms_of_z = (
+                    x[token].abs() @ w_in[expert].abs() + (0 if bias_in is None else bias_in[expert].abs())
+                ).detach()
+                # One rounding, and what reference.py allows a sum in float32.
+                allowed = ROUNDING[dtype] * z.detach().abs() + 2 * (x.shape[1] + 4) * U_ACC * 1.01 * terms_of_z
                 far = max(far, float(((own - z.detach()).abs() / allowed).max()))
             z = z + (own - z).detach()
             h = activated(z, layer)

@@ -55,8 +55,11 @@ class Artifact:
 
     @property
     def signature(self) -> str:
-        """Names its parameters: a kernel's rows have the same ones, but that some also take scales."""
-        return self.kernel + ("_scaled" if any(param.name == "scaling" for param in self.params) else "")
+        """Names its parameters: a kernel's rows have the same ones, but that some also take scales, or those of
+        blocks."""
+        names = {param.name for param in self.params}
+        scales = ("scaling" in names) + 2 * ("a_scale_stride_k" in names)
+        return self.kernel + ("", "_scaled", "_blocks", "_any_scales")[scales]
 
     def launch_facts(self) -> dict:
         """Everything but the bytes, as plain JSON values."""

@@ -91,7 +91,7 @@ def bucket_starts(variants: list[Variant], first_row: int) -> list[int]:
 
 def known_shapes(target: int, variants: list[Variant]) -> list[dict]:
     """Shapes whose winner was measured, where it is among these variants. Sorted: select/rows.c halves its way."""
-    symbols = {v.fit_name: fit_symbol(v) for v in variants if v.fit and v.problem.measured_as in OPS}
+    symbols = {v.fit_name: fit_symbol(v) for v in variants if v.fit and v.measured_as in OPS}
     shapes = [
         {"m": m, "n": n, "k": k, "count": count, "layout": LAYOUTS.index(layout), "fit": symbols[tile]}
         for op in OPS
@@ -122,7 +122,7 @@ def target_tables(rows: list[Row]) -> list[dict]:
 
 
 def fit_symbol(variant: Variant) -> str:
-    return f"fit_{tuned_name(variant.target, variant.problem.measured_as)}_{variant.fit_name}"
+    return f"fit_{tuned_name(variant.target, variant.measured_as)}_{variant.fit_name}"
 
 
 def fit_tables(variants: list[Variant]) -> list[dict]:

@@ -4,9 +4,9 @@
 
 `make bench` runs it. A fixed list and shapes drawn anew at each run (bench/suites/scaled.py), e4m3 operands, D in bf16.
 Each shape runs with a number for each operand and with one for each row and column, with sums in float32 ("exact") and
-without ("fast"): libgemm.gemm beside torch.nn.functional.scaled_mm of the same recipe, and beside libgemm's product of
-bf16 operands, from CUDA graphs over inputs rotated past L2, in alternation. Casts are not timed. Needs dist/ built and
-torch 2.10 or newer; Triton is not used.
+without ("fast"), and with scales of blocks (1x128 and 128x128): libgemm.gemm beside torch.nn.functional.scaled_mm of
+the same recipe, where that takes the shape, and beside libgemm's product of bf16 operands, from CUDA graphs over inputs
+rotated past L2, in alternation. Casts are not timed. Needs dist/ built and torch 2.10 or newer; Triton is not used.
 """
 
 import argparse

@@ -53,6 +53,10 @@ pub struct libgemm_gemm_args {
     pub b_scale: *const c_void,
     pub batch_stride_a_scale: i64,
     pub batch_stride_b_scale: i64,
+    pub a_scale_stride_m: i64,
+    pub a_scale_stride_k: i64,
+    pub b_scale_stride_n: i64,
+    pub b_scale_stride_k: i64,
 }
 
 #[link(name = "gemm")]

@@ -121,14 +121,22 @@ typedef enum libgemm_precision {
 
 /* How 8-bit operands are scaled: op(A) op(B) is multiplied by scales in device memory, float32, that the kernel reads.
  * TENSOR: one number for A, one for B. ROW: a_scale has one for each row of op(A), M of them one after the other, and
- * b_scale one for each column of op(B), N of them. BLOCK: one for each block of K, and of rows or columns: no variant takes
- * these yet (UNSUPPORTED), nor scales of other operands than 8-bit ones. Scales may be 0, infinite or NaN: they are
- * factors like others. Where A and B are not read, scales are not read either. */
+ * b_scale one for each column of op(B), N of them.
+ * Those of blocks are named by A's and B's: 1X128 is a scale for each 128 of K of one row of op(A), or column of op(B),
+ * 128X128 one for each 128 of K of 128 rows, or columns; the last of either may be short. They stand anywhere:
+ *   op(A)[i][k] has a_scale[i' * a_scale_stride_m + k / 128 * a_scale_stride_k], i' = i (1X128) or i / 128 (128X128)
+ *   op(B)[k][j] has b_scale[j' * b_scale_stride_n + k / 128 * b_scale_stride_k]
+ * Each 128 of K is multiplied by its scales and added up in float32: precision is EXACT. On Hopper 1X128_128X128
+ * (activations and weights of DeepSeek-V3) has fast kernels, the two others run on the reference set.
+ * Scales may be 0, infinite or NaN: they are factors like others. Where A and B are not read, scales are not read
+ * either. Other operands than 8-bit ones take none (UNSUPPORTED). */
 typedef enum libgemm_scaling {
   LIBGEMM_SCALING_NONE = 0,
   LIBGEMM_SCALING_TENSOR = 1,
   LIBGEMM_SCALING_ROW = 2,
-  LIBGEMM_SCALING_BLOCK = 3
+  LIBGEMM_SCALING_1X128_128X128 = 3,
+  LIBGEMM_SCALING_1X128_1X128 = 4,
+  LIBGEMM_SCALING_128X128_1X128 = 5
 } libgemm_scaling;
 
 /* Applied to the float32 sum before it is rounded to D. GELU is x * normal CDF(x) (torch's approximate='none'), with
@@ -182,10 +190,12 @@ typedef struct libgemm_gemm_args {
   libgemm_stream stream;
   int32_t batch_invariant;        /* 1: a row's bits depend on neither M nor the other rows; see below. 0 by default */
   int32_t b_type;                 /* 0: a_type. Another is refused: no variant multiplies two types yet */
-  int32_t scaling;                /* libgemm_scaling: TENSOR and ROW with a_type LIBGEMM_E4M3, else NONE (0) */
+  int32_t scaling;                /* libgemm_scaling: any with a_type LIBGEMM_E4M3, else NONE (0) */
   int32_t reserved;               /* 0 */
   const void *a_scale, *b_scale;  /* float32, both; NULL with NONE */
   int64_t batch_stride_a_scale, batch_stride_b_scale; /* elements from one product's scales to the next; 0: shared */
+  int64_t a_scale_stride_m, a_scale_stride_k; /* elements, of scales of blocks: _m, _n to that of the next row of op(A), */
+  int64_t b_scale_stride_n, b_scale_stride_k; /* column of op(B), or 128 of them; _k to the next 128 of K's; 0: shared */
 } libgemm_gemm_args;
 
 /* Set defaults: everything 0 but size (to `size`, pass sizeof(libgemm_gemm_args)), batch = 1, alpha = 1. */

@@ -20,13 +20,16 @@ NAMES = {
     ("tensor", "fast"): "a number each, fast sums",
     ("row", "exact"): "of rows and columns, float32 sums",
     ("row", "fast"): "of rows and columns, fast sums",
+    ("1x128_128x128", "exact"): "of blocks (1x128, 128x128)",
 }
 
 
 def summary(rows: list[dict]) -> dict:
-    """Ratios are the other's time over libgemm's."""
-    ratios = [row["peers"][PEER] / row["ours_us"] for row in rows]
-    found = {"shapes": len(rows), "mean": geomean(ratios), "low": percentile(ratios, 5), "least": min(ratios)}
+    """Ratios are the other's time over libgemm's, where the other takes the shape: `beside` of them."""
+    ratios = [row["peers"][PEER] / row["ours_us"] for row in rows if PEER in row["peers"]]
+    found = {"shapes": len(rows), "beside": len(ratios)}
+    if ratios:
+        found |= {"mean": geomean(ratios), "low": percentile(ratios, 5), "least": min(ratios)}
     parts = {
         "large_bf16": [row["bf16_us"] / row["ours_us"] for row in rows if row["m"] >= LARGE],
         "few_bf16": [row["bf16_us"] / row["ours_us"] for row in rows if row["m"] <= FEW],
@@ -56,14 +59,15 @@ COLUMNS = {
 
 def cells(found: dict) -> list[list[str]]:
     return [
-        [kind, name, str(one["shapes"]), *(f"{one[key]:.2f}" if key in one else "-" for key in COLUMNS)]
+        [kind, name, f"{one['beside']} of {one['shapes']}",
+         *(f"{one[key]:.2f}" if key in one else "-" for key in COLUMNS)]
         for kind, own in found.items() for name, one in own.items()
     ]  # fmt: skip
 
 
 def lines(found: dict) -> list[str]:
     """For a terminal."""
-    rows = [["", "scales and sums", "shapes", *COLUMNS], *cells(found)]
+    rows = [["", "scales and sums", "beside torch", *COLUMNS], *cells(found)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -73,11 +77,18 @@ def scaled_item(path: Path, build: str) -> str:
     report = path.with_suffix(".fp8.json")
     if not report.is_file() or (found := json.loads(report.read_text()))["build_id"] != build:
         return ""
-    drawn = found["summary"]["drawn"]
+    drawn = {name: one for name, one in found["summary"]["drawn"].items() if "mean" in one}
+    if not drawn:
+        return ""
     shapes, parts = next(iter(drawn.values()))["shapes"], []
-    for recipe, words in (("row", "scales of rows and columns"), ("tensor", "a number each")):
-        means = sorted(drawn[name]["mean"] for (own, _), name in NAMES.items() if own == recipe)
-        parts.append(f"{means[0]:.2f} to {means[-1]:.2f} with {words}")
+    names = {"1x128_128x128": "scales of blocks", "row": "scales of rows and columns", "tensor": "a number each"}
+    for recipe, words in names.items():
+        own = [drawn[name] for (of, _), name in NAMES.items() if of == recipe and name in drawn]
+        means = dict.fromkeys(f"{one['mean']:.2f}" for one in sorted(own, key=lambda one: one["mean"]))
+        beside = {one["beside"] for one in own} - {shapes}
+        taken = f" (the {min(beside)} that torch takes)" if beside else ""
+        if own:
+            parts.append(f"{' to '.join(list(means)[:: max(len(means) - 1, 1)])} with {words}{taken}")
     words = f"- **fp8 (e4m3)**, beside `torch.nn.functional.scaled_mm`, over {shapes} shapes drawn at random"
     return wrapped(f"{words}: {listed(parts)}.", "  ")
 
@@ -93,11 +104,11 @@ def scaled_words(path: Path, build: str, origin: Callable[[Path, str, dict], str
         return [wrapped(f"{where} {OTHER_BUILD}")]
     words = (
         f"e4m3 operands, bfloat16 D, beside `torch.nn.functional.scaled_mm` of torch {found['torch']} with the same "
-        f"recipe, on a list and on shapes drawn with seed {found['seed']}. Ratios are the other's time over libgemm's. "
-        f"Large products have {LARGE} rows or more, few rows are {FEW} at most; their share "
-        f"of the floor is of those that would take {LONG_US} us or more."
+        f"recipe, on a list and on shapes drawn with seed {found['seed']}. Ratios are the other's time over libgemm's, "
+        f"of the shapes that torch takes. Large products have {LARGE} rows or more, few rows are {FEW} at most; their "
+        f"share of the floor is of those that would take {LONG_US} us or more."
     )
     return [
         wrapped(f"{where} {words}"),
-        table(["", "scales and sums", "shapes", *COLUMNS.values()], cells(found["summary"])),
+        table(["", "scales and sums", "beside torch", *COLUMNS.values()], cells(found["summary"])),
     ]

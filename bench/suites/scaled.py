@@ -13,8 +13,14 @@ LIST = (  # M, N, K: what people time 8-bit products on, from prompts to one tok
     (4096, 32768, 512), (2048, 5120, 5120), (1024, 8192, 3072), (512, 4096, 4096), (256, 7168, 2048),
     (128, 7168, 16384), (64, 24576, 1536), (16, 7168, 16384), (16, 4096, 14336), (1, 8192, 8192),
 )  # fmt: skip
-RECIPES = {"tensor": "TensorWise", "row": "RowWise"}  # libgemm's scaling -> torch's name of it
+BLOCKS = "1x128_128x128"
+RECIPES = {  # libgemm's scaling -> torch's names of it
+    "tensor": ("TensorWise", "TensorWise"),
+    "row": ("RowWise", "RowWise"),
+    BLOCKS: ("BlockWise1x128", "BlockWise128x128"),
+}
 SUMS = {"exact": False, "fast": True}  # libgemm's precision -> torch's use_fast_accum
+KINDS = [(recipe, sums) for recipe in RECIPES for sums in SUMS if (recipe, sums) != (BLOCKS, "fast")]
 
 
 def product(name: str, kind: str, m: int, n: int, k: int, note: str = "") -> dict:

@@ -1,8 +1,8 @@
 """What tuning measures: a grid of tiles for each family, pruned by rule. Larger than what ships; nothing here is built
 by `make build`. Stdlib only.
 
-One input type stands for all 16-bit ones: their kernels differ in nothing that takes time. 8-bit ones come twice:
-with sums in float32 and without.
+One input type stands for all 16-bit ones: their kernels differ in nothing that takes time. 8-bit ones come three times:
+with sums in float32, without, and with scales of blocks.
 """
 
 import math
@@ -75,14 +75,25 @@ def flex_tiles(layout: str):
             yield (f"{name}_swap", right, left, 64, cluster) if swap else (name, left, right, 64, cluster)
 
 
-# What is measured -> types of A and B and of D, how they are multiplied, and the layouts that have rows of their own.
+# What is measured -> types of A and B and of D, how they are multiplied, the layouts that have rows of their own, and
+# whether scales are of blocks.
 TYPES = {
-    "bf16": ("bf16", "bf16", "exact", LAYOUTS),
-    "f16": ("f16", "f16", "exact", LAYOUTS),
-    "e4m3": ("e4m3", "bf16", "exact", ("nt",)),
-    "e4m3_fast": ("e4m3", "bf16", "fast", ("nt",)),
+    "bf16": ("bf16", "bf16", "exact", LAYOUTS, False),
+    "f16": ("f16", "f16", "exact", LAYOUTS, False),
+    "e4m3": ("e4m3", "bf16", "exact", ("nt",), False),
+    "e4m3_fast": ("e4m3", "bf16", "fast", ("nt",), False),
+    "e4m3_blocks": ("e4m3", "bf16", "exact", ("nt",), True),
 }
 
+
+# What 8-bit operands have beside those, for few rows: steps of one line, of which the next is multiplied while sums are
+# promoted, and products split for more of them.
+BYTES_GRID = {
+    "pingpong": ((64, 64, 64), (64, 32, 64), (64, 16, 64)),
+    "pingpong_swap": (*((m, n, 64) for m in (8, 16, 32) for n in (64, 128)), (64, 64, 64)),
+    "split": ((64, 64, 64),),
+    "split_swap": ((8, 64, 64), (16, 64, 64), (32, 64, 64)),
+}
 
 # Elements of a warpgroup that its registers hold two sums of, by how many warpgroups share a tile.
 PROMOTED = {1: 64 * 192, 2: 64 * 192, 3: 64 * 112}
@@ -100,14 +111,15 @@ def candidates(target: int = 90, types: str = "bf16") -> list[Variant]:
     """Every sensible row of TYPES for a target; of 16-bit ones the reference rows of the same problems with them, which
     others are far behind, and tiles whose blocks share loads."""
     rows = []
-    *operands, layouts = TYPES[types]
+    *operands, layouts, blocks = TYPES[types]
     for layout in layouts:
         problem = Problem("gemm", *operands, layout)
-        tiles = [(family, *tile) for family, tiles in GRID.items() for tile in tiles]
+        grids = (GRID, BYTES_GRID) if DTYPES[problem.a].scaled else (GRID,)
+        tiles = [(family, *tile) for grid in grids for family, tiles in grid.items() for tile in tiles]
         tiles += flex_tiles(layout)
-        made = [row for tile in tiles if (row := hopper_variant(problem, *tile))]
+        made = [row for tile in tiles if (row := hopper_variant(problem, *tile, blocks=blocks))]
         if DTYPES[problem.a].scaled:
-            rows += filter(takes_bytes, made)
+            rows += [row for row in made if takes_bytes(row) and (row.lies_in_blocks or not blocks)]
         else:
             rows += [*(row for row in reference_rows(target) if row.problem == problem), *made]
     for row in rows:

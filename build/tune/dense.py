@@ -48,7 +48,7 @@ def decoding(draw: random.Random) -> tuple:
 def draw_shape(seed: int, types: str) -> tuple[int, int, int, str]:
     """As the bench draws them, with seeds that it never has, or of decoding; floor below 3 ms. 8-bit operands have the
     one layout that tensor cores take."""
-    dtype, _, _, layouts = TYPES[types]
+    dtype, _, _, layouts, _ = TYPES[types]
     draw = random.Random(f"tune {seed}")
     while True:
         m, n, k, layout = draw.choice((*KINDS.values(), decoding))(draw)[:4]
@@ -88,12 +88,12 @@ class Worker:
         from bench.measure import timing
 
         self.timing, self.dtype = timing, dtype
-        a, d, self.precision, _ = TYPES[dtype]
+        a, d, self.precision, _, self.blocks = TYPES[dtype]
         self.scaled = DTYPES[a].scaled
         types = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
         self.type, self.out_type = types[a], types[d]
         libgemm.preload(0)
-        self.scales = torch.ones(1 << 17, device="cuda")
+        self.scales = torch.ones(1 << 25, device="cuda")
         major, minor = torch.cuda.get_device_capability()
         self.multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
         self.rows = self.table(major * 10 + minor, dtype)
@@ -140,10 +140,16 @@ class Worker:
         return {"m": m, "n": n, "k": k, "layout": layout, **self.outcome(graphs, count, wrong)}
 
     def call(self, a, b, out, name: str) -> None:
-        """8-bit operands have scales of rows, which cost a tile's end the most."""
+        """8-bit operands have scales of rows, which cost a tile's end the most, or of blocks, as torch strides them."""
         words = {}
-        if self.scaled:
-            rows, cols = self.scales[: a.shape[0]], self.scales[: b.shape[1]]
+        (m, k), n = a.shape, b.shape[1]
+        if self.blocks:
+            steps = -(-k // 128)
+            of_a, of_b = (self.scales[: x * steps].view(shape).t() for x, shape in
+                          ((m, (steps, m)), (-(-n // 128), (-1, steps))))  # fmt: skip
+            words = {"scaling": "1x128_128x128", "a_scale": of_a, "b_scale": of_b}
+        elif self.scaled:
+            rows, cols = self.scales[:m], self.scales[:n]
             words = {"precision": self.precision, "scaling": "row", "a_scale": rows, "b_scale": cols}
         self.libgemm.gemm(a, b, out=out, variant=name, **words)
 
@@ -272,7 +278,7 @@ def main() -> int:
     if not CANDIDATES.is_dir():
         raise SystemExit(f"{CANDIDATES} is missing: run `make candidates` on a machine with Triton, and copy it here")
     target, head, gpus = machine(CANDIDATES, options.dtype)
-    kind = candidates(target, options.dtype)[0].problem.measured_as
+    kind = candidates(target, options.dtype)[0].measured_as
     known = recorded_shapes(options.file) if options.file else suite() if kind == "gemm" else []
     shapes = known if options.file else [*known, *(draw_shape(seed, options.dtype) for seed in range(options.shapes))]
     path = options.out / f"{model.tuned_name(target, kind)}.jsonl"

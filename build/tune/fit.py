@@ -33,7 +33,10 @@ OWN = 0.25  # of a layout's own columns beside the common ones
 ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other takes
 
 # kind -> loss on average, most tiles
-USUAL = {"gemm": (0.002, 44), "grouped_mm": (0.0085, 12), "gemm_e4m3": (0.004, 28), "gemm_e4m3_fast": (0.004, 28)}
+USUAL = {
+    "gemm": (0.002, 44), "grouped_mm": (0.0085, 12), "gemm_e4m3": (0.004, 28), "gemm_e4m3_fast": (0.004, 28),
+    "gemm_e4m3_blocks": (0.004, 28),
+}  # fmt: skip
 KNOWN_WEIGHT = 12.0  # of a shape that people are known to run, beside one that was drawn
 
 
@@ -215,7 +218,7 @@ def kept_tiles(measured: Measured, found: model.Tuned) -> dict[str, list[int]]:
 
 def tune(rows: list[dict], variants: list[Variant], origin: dict, loss: float, most: int, keep: bool = False) -> dict:
     measured, op = Measured(rows, variants), variants[0].problem.op
-    found = model.tuned(variants[0].target, variants[0].problem.measured_as) if keep else None
+    found = model.tuned(variants[0].target, variants[0].measured_as) if keep else None
     chosen = kept_tiles(measured, found) if found else chosen_tiles(measured, op, loss, most)
     always = [i for i, name in enumerate(measured.names) if measured.tiles[name].family.full_name in ALWAYS]
     ships = np.zeros(measured.us.shape, bool)
@@ -260,7 +263,7 @@ def fit_file(path: Path, loss: float | None, most: int | None, keep: bool) -> No
     rows = [row for row in rows if row["us"]]  # some shapes no candidate takes
     target = int(name_of(path).split("_")[0].removeprefix("sm"))
     table = (grouped_candidates if "groups" in rows[0] else candidates)(target, head["dtype"])
-    kind = table[0].problem.measured_as
+    kind = table[0].measured_as
     usual_loss, usual_most = USUAL[kind]
     loss, most = usual_loss if loss is None else loss, usual_most if most is None else most
     found = tune(rows, table, head, loss, most, keep)

@@ -21,7 +21,13 @@ from build.tune.candidates import candidates, grouped_candidates
 
 
 def build(root: Path = ROOT) -> None:
-    table = [*candidates(), *grouped_candidates(), *candidates(types="e4m3"), *candidates(types="e4m3_fast")]
+    table = [
+        *candidates(),
+        *grouped_candidates(),
+        *candidates(types="e4m3"),
+        *candidates(types="e4m3_fast"),
+        *candidates(types="e4m3_blocks"),
+    ]
     with workplace(root) as scratch:
         artifacts = compile_all(table, Cache(root / ".cache" / "artifacts", None), Limits(len(os.sched_getaffinity(0))))
         rows = in_table_order(list(zip(table, artifacts, strict=True)))

@@ -93,6 +93,10 @@ ARGUMENTS = {
     "scaling": "i32",
     "batch_stride_a_scale": "i64",
     "batch_stride_b_scale": "i64",
+    "a_scale_stride_m": "i64",  # of scales of blocks
+    "a_scale_stride_k": "i64",
+    "b_scale_stride_n": "i64",
+    "b_scale_stride_k": "i64",
 }
 
 TENSORS = tuple(name for name, kind in ARGUMENTS.items() if kind == "desc")  # the order of C's enum of them

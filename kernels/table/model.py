@@ -203,7 +203,7 @@ class Tuned:
 
 
 # What is tuned by itself: operations with 16-bit operands, and dense products of others.
-KINDS = ("gemm", "grouped_mm", "gemm_e4m3", "gemm_e4m3_fast")
+KINDS = ("gemm", "grouped_mm", "gemm_e4m3", "gemm_e4m3_fast", "gemm_e4m3_blocks")
 
 
 def known_of(target: int, kind: str) -> tuple[tuple, ...]:

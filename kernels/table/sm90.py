@@ -6,7 +6,7 @@ from kernels.table.boxes import consumers
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import DENSE_SM90, Family
 from kernels.table.model import tuned
-from kernels.table.spec import Config, Problem, Variant
+from kernels.table.spec import Config, Problem, Variant, measured_as
 from kernels.table.targets import TARGETS
 
 MASKED = ("masked", 64, 128, 64)  # for a C or D that TMA cannot address
@@ -40,7 +40,14 @@ def scale_bytes(rows: int, right: int, warpgroups: int) -> int:
     return 4 * (rows + warpgroups * 2 ** math.ceil(math.log2(right))) - SPARE // 2
 
 
-def persistent_config(problem: Problem, family: Family, m: int, n: int, k: int, cluster: int = 1) -> Config | None:
+def block_scale_bytes(rows: int) -> int:
+    """Of a line of a stage: scales of A's rows, in a power of two, and one for each 64 of up to 256 columns of B."""
+    return 4 * (2 ** math.ceil(math.log2(rows)) + 4)
+
+
+def persistent_config(
+    problem: Problem, family: Family, m: int, n: int, k: int, cluster: int = 1, *, blocks: bool = False
+) -> Config | None:
     """The same of a tile of any width beside the buffers by which it leaves: operands that are contiguous along their
     rows come 64 of them at a time."""
     left, right = (n, m) if family.swap_ab else (m, n)
@@ -50,9 +57,12 @@ def persistent_config(problem: Problem, family: Family, m: int, n: int, k: int, 
     owners = 1 if family.cooperative else 2
     buffers = 2 if left <= 128 and owners == 1 else 1
     leaves = owners * left * 128 * buffers if family.store == "tma" else 0
-    if DTYPES[problem.a].scaled:
+    step = sum(whole) * line
+    if blocks:
+        step += block_scale_bytes(m) * line // 128
+    elif DTYPES[problem.a].scaled:
         leaves += scale_bytes(owners * left, right, consumers(family, left))
-    stages = min(8, (TARGETS[90].shared_bytes - SPARE - leaves) // (sum(whole) * line))
+    stages = min(8, (TARGETS[90].shared_bytes - SPARE - leaves) // step)
     if stages < 3:
         return None
     # What runs at a time is about square; where a step has two lines, or a tile no buffer, 8, as they were tuned.
@@ -61,8 +71,9 @@ def persistent_config(problem: Problem, family: Family, m: int, n: int, k: int, 
 
 
 def hopper_variant(
-    problem: Problem, family: str, m: int, n: int, k: int, cluster: int = 1, *, activated: bool = False
-) -> Variant | None:
+    problem: Problem, family: str, m: int, n: int, k: int, cluster: int = 1, *, activated: bool = False,
+    blocks: bool = False,
+) -> Variant | None:  # fmt: skip
     """One row of a family of DENSE_SM90, or None where that cannot compute the problem or does not fit. `k` counts
     elements of 16 bits, so that a tile of float32 inputs moves as many bytes."""
     record = DENSE_SM90[family]
@@ -70,13 +81,17 @@ def hopper_variant(
     if record.swap_ab and problem.layout[0] == "t" and m < 64:
         return None  # a narrow tile of a transposed A is no operand of the tensor cores
     if record.persistent:
-        config = persistent_config(problem, record, m, n, k, cluster)
+        config = persistent_config(problem, record, m, n, k, cluster, blocks=blocks)
     else:
         config = cluster_config(problem, record, m, n, k)
     if config is None:
         return None
-    linear = () if record.light_epilogue or activated else ("linear",)
-    return Variant(problem, config, record.kernel, 90, tuple(sorted((*record.guards, *linear))), rate=RATE)
+    guards = list(record.guards)
+    if not record.light_epilogue and not activated:
+        guards.append("linear")
+    if DTYPES[problem.a].scaled:
+        guards.append("blocks" if blocks else "unblocked")
+    return Variant(problem, config, record.kernel, 90, tuple(sorted(guards)), rate=RATE)
 
 
 def hopper_rows(problem: Problem):
@@ -85,7 +100,17 @@ def hopper_rows(problem: Problem):
     a = DTYPES[problem.a]
     if a.bytes != 2 and (problem.layout != "nt" or not (a.scaled or problem.precision == "tf32")):
         return
-    tiles = tuned(90, problem.measured_as).tiles[problem.layout]
+    yield from tuned_rows(problem)
+    if a.scaled and problem.precision == "exact":
+        yield from tuned_rows(problem, blocks=True)
+
+
+def tuned_rows(problem: Problem, *, blocks: bool = False):
+    """Those of a kind of products that is tuned by itself."""
+    found = tuned(90, measured_as(problem, blocks))
+    if found is None:
+        return
+    tiles = found.tiles[problem.layout]
     heavy = [tile for tile in tiles if not DENSE_SM90[tile[0]].light_epilogue]
     own = dict.fromkeys((*tiles[: FIRST if problem.d == "f32" else None], *(FLOAT if problem.a == "f32" else ())))
     for tile in (*own, MASKED):
@@ -93,6 +118,6 @@ def hopper_rows(problem: Problem):
         for activated in (False, True):
             if activated and (tile not in (*heavy[:ACTIVATED], MASKED) or wide):
                 continue
-            row = hopper_variant(problem, *tile, activated=activated)
+            row = hopper_variant(problem, *tile, activated=activated, blocks=blocks)
             if row is not None:
                 yield row

@@ -48,10 +48,13 @@ GUARDS = {
     "equal": "ends cut K of an A stored [K][M] and a B stored [K][N], or none; groups stand whole stored rows apart",
     "rows": "ends cut the rows of an A stored [M][K]; B's groups stand whole stored rows apart",
     "swish": "what gates is silu",
+    "blocks": "scales of blocks: for A of 1 x 128, for B of 128 x 128",
+    "unblocked": "no scales of blocks",
     "scratch": "a workspace in which each block has a share, for the descriptors that it makes by itself",
     "workspace": "fewer tiles than half the multiprocessors, and a workspace for the parts of each",
 }
 SCALES = ("a_scale", "b_scale", "scaling", "batch_stride_a_scale", "batch_stride_b_scale")  # arguments
+BLOCK_SCALES = ("a_scale_stride_m", "a_scale_stride_k", "b_scale_stride_n", "b_scale_stride_k")
 CUTS = ("equal", "rows")  # of them, those that say where groups begin and end
 
 
@@ -87,12 +90,13 @@ class Problem:
         precision = "" if self.precision == "exact" else f"_{self.precision}"
         return f"{self.op}_{self.a}_{self.a}_{self.d}{precision}_{self.layout}"
 
-    @property
-    def measured_as(self) -> str:
-        """One of model.KINDS, for the operations that are tuned."""
-        if not DTYPES[self.a].scaled:
-            return self.op
-        return f"{self.op}_{self.a}" + ("_fast" if self.precision == "fast" else "")
+
+def measured_as(problem: Problem, blocks: bool) -> str:
+    """One of model.KINDS, of an operation that is tuned; `blocks`: with scales of blocks."""
+    if not DTYPES[problem.a].scaled:
+        return problem.op
+    sums = "_blocks" if blocks else "_fast" if problem.precision == "fast" else ""
+    return f"{problem.op}_{problem.a}{sums}"
 
 
 @dataclass(frozen=True)
@@ -191,10 +195,15 @@ class Variant(Boxes):
         """What was measured of its speed, with 16-bit or 8-bit inputs. A float32 tile of the fast set takes the time of
         a 16-bit one that moves as many bytes."""
         precisions = ("exact",) if self.family in REFERENCE.values() else ("exact", "tf32", "fast")
-        found = tuned(self.target, self.problem.measured_as)
+        found = tuned(self.target, self.measured_as)
         if self.problem.precision not in precisions or found is None:
             return None
         return found.fits.get(self.fit_name)
+
+    @property
+    def measured_as(self) -> str:
+        """One of model.KINDS, for the operations that are tuned."""
+        return measured_as(self.problem, "blocks" in self.guard)
 
     @property
     def row_step(self) -> int:
@@ -226,8 +235,15 @@ class Variant(Boxes):
         except SpecError as error:
             raise SpecError(f"variant {self.name}: {error}") from None
 
+    @property
+    def lies_in_blocks(self) -> bool:
+        """Whether each 64 of a tile's columns, or all where it has fewer, are in one block of 128 columns of B."""
+        return self.family.swap_ab or self.right % 64 == 0 or 128 % self.right == 0
+
     def check_tile(self) -> None:
         c = self.config
+        if "blocks" in self.guard:
+            require(self.lies_in_blocks, "block_n", c.block_n, "a multiple of 64 or a divisor of 128, with blocks")
         if self.family.by_units and self.family.persistent and not self.family.grouped:
             lefts = (128, 192, 256) if self.family.cooperative else (64, 128)
             require(self.left in lefts, "block_n" if self.family.swap_ab else "block_m", self.left, lefts)
@@ -254,6 +270,8 @@ class Variant(Boxes):
         """Values of the compile-time arguments, by name; a kernel takes those it declares. Integers, which go through
         triton.tools.compile, but for the symbol."""
         a_bytes, scaled = DTYPES[self.problem.a].bytes, DTYPES[self.problem.a].scaled
+        absent = ("scaling",) if "blocks" in self.guard else BLOCK_SCALES if "unblocked" in self.guard else ()
+        absent = absent if scaled else (*SCALES, *BLOCK_SCALES)
         return {
             "BLOCK_M": self.config.block_m,
             "BLOCK_N": self.config.block_n,
@@ -276,9 +294,10 @@ class Variant(Boxes):
             "GATED": int("gated" in self.guard),
             "PAIRED": int("paired" in self.guard),
             "OVERLAP": int(self.target >= 90),  # programmatic dependent launch
-            "SCALED": int(scaled),
+            "SCALED": int(scaled and "blocks" not in self.guard),
+            "BLOCKS": int("blocks" in self.guard),
             "PROMOTE": int(scaled and self.problem.precision != "fast"),
-            **({} if scaled else dict.fromkeys(SCALES, 0)),
+            **dict.fromkeys(absent, 0),
         }
 
     def argument_type(self, name: str) -> str:

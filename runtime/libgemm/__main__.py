@@ -74,7 +74,9 @@ def explain(options: argparse.Namespace) -> int:
         name: getattr(options, name) for name in ("dtype", "layout", "precision", "activation", "target")
     }
     if options.groups is None:
-        choice = libgemm.explain(options.m, options.n, options.k, **words)
+        choice = libgemm.explain(options.m, options.n, options.k, scaling=options.scaling, **words)
+    elif options.scaling is not None:
+        raise invalid(f"--scaling {options.scaling} with --groups: no kernel for groups takes scales")
     else:
         words["ragged"] = options.ragged
         choice = libgemm.explain_grouped_mm(options.m, options.n, options.k, options.groups, **words)
@@ -100,6 +102,7 @@ def add_explain(commands: Any, json_option: argparse.ArgumentParser) -> None:
         "nn, nt (default), tn or tt",
     )  # fmt: skip
     choice.add_argument("--precision", help="of f32, which needs one: tf32, tf32x3 or ieee")
+    choice.add_argument("--scaling", help="of e4m3: tensor, row, 1x128_128x128, 1x128_1x128 or 128x128_1x128")
     choice.add_argument("--activation", help="relu, gelu or silu (default: none)")
     choice.add_argument("--groups", type=int, help="this many packed groups, as grouped_mm takes them")
     choice.add_argument("--ragged", default="m", help="with --groups, what their ends cut: m (default), n, k or none")

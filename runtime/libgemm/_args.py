@@ -12,12 +12,18 @@ from libgemm._tensor import View, view
 T = TypeVar("T")
 Activation = Literal["none", "relu", "gelu", "silu"]
 Precision = Literal["exact", "tf32", "tf32x3", "ieee", "fast"]
-Scaling = Literal["tensor", "row"]
+Scaling = Literal["tensor", "row", "1x128_128x128", "1x128_1x128", "128x128_1x128"]
 
 DTYPES = {"f16": lib.LIBGEMM_F16, "bf16": lib.LIBGEMM_BF16, "f32": lib.LIBGEMM_F32, "e4m3": lib.LIBGEMM_E4M3}
 PRECISIONS = {"tf32": lib.LIBGEMM_TF32, "tf32x3": lib.LIBGEMM_TF32X3, "ieee": lib.LIBGEMM_IEEE}
 SUMS = {None: lib.LIBGEMM_EXACT, "exact": lib.LIBGEMM_EXACT, "fast": lib.LIBGEMM_FAST}  # of 8-bit operands
-SCALINGS = {"tensor": lib.LIBGEMM_SCALING_TENSOR, "row": lib.LIBGEMM_SCALING_ROW}
+SCALINGS = {
+    "tensor": lib.LIBGEMM_SCALING_TENSOR,
+    "row": lib.LIBGEMM_SCALING_ROW,
+    "1x128_128x128": lib.LIBGEMM_SCALING_1X128_128X128,
+    "1x128_1x128": lib.LIBGEMM_SCALING_1X128_1X128,
+    "128x128_1x128": lib.LIBGEMM_SCALING_128X128_1X128,
+}
 ACTIVATIONS: dict[str | None, int] = {None: lib.LIBGEMM_ACTIVATION_NONE} | {
     name.rsplit("_", 1)[1].lower(): value for value, name in sorted(ffi.typeof("libgemm_activation").elements.items())
 }
@@ -124,34 +130,58 @@ def set_bias(args: Any, bias: View, n: int, count: int | None) -> None:
         args.bias = pointer(vector(bias, "bias", n))
 
 
-def set_scales(
-    args: Any, scaling: str | None, batch: int | None, launch: LaunchStream, **scales: tuple[Any, int, int]
-) -> None:
-    """Of a_scale and b_scale: the array, the length of its dimension, and which of a matrix's two that is. A number
-    each, or a vector, which may stand as a matrix of one column or row; of a batch one for each or one for all."""
+def set_scales(args: Any, scaling: str | None, batch: int | None, launch: LaunchStream, a: Any, b: Any) -> None:
+    """Of a_scale and b_scale, for an args that has its sizes; of a batch each product has its own, or all one."""
     args.scaling = pick(SCALINGS, scaling, "scaling")
-    for name, (array, length, place) in scales.items():
+    blocks = str(scaling).split("_")
+    for place, (name, array, length) in enumerate((("a_scale", a, args.m), ("b_scale", b, args.n))):
         if array is None:
             raise invalid(f"{name} is needed with scaling = {scaling!r}")
         found = view(array, name, launch)
         same_type("f32", **{name: found})
-        shape, strides = list(found.shape), list(found.strides)
-        matrix = [length, 1] if place == 0 else [1, length]
         if scaling == "tensor":
-            if math.prod(shape) != 1:
+            if math.prod(found.shape) != 1:
                 raise invalid(f"{name} has shape {found.shape}: one element is needed with scaling = 'tensor'")
+        elif scaling == "row":
+            set_row_scales(args, name, found, length, place, batch)
         else:
-            if len(shape) > 1 and shape[-2:] == matrix:
-                del shape[-1 - place], strides[-1 - place]
-            allowed = [[length]] if batch is None else [[length], [batch, length]]
-            if shape not in allowed or (length > 1 and strides[-1] != 1):
-                raise invalid(
-                    f"{name} has shape {found.shape}, strides {found.strides}: {length} contiguous elements are needed "
-                    f"with scaling = 'row'{'' if batch is None else f', or {batch} times so many'}"
-                )
-            if len(shape) == 2:
-                setattr(args, f"batch_stride_{name}", strides[0])
+            share = 128 if blocks[place] == "128x128" else 1
+            set_block_scales(args, name, found, -(-length // share), place, batch)
         setattr(args, name, pointer(found.pointer))
+
+
+def set_row_scales(args: Any, name: str, found: View, length: int, place: int, batch: int | None) -> None:
+    """A vector, which may stand as a matrix of one column (place 0, A) or row (1, B)."""
+    shape, strides = list(found.shape), list(found.strides)
+    matrix = [length, 1] if place == 0 else [1, length]
+    if len(shape) > 1 and shape[-2:] == matrix:
+        del shape[-1 - place], strides[-1 - place]
+    allowed = [[length]] if batch is None else [[length], [batch, length]]
+    if shape not in allowed or (length > 1 and strides[-1] != 1):
+        raise invalid(
+            f"{name} has shape {found.shape}, strides {found.strides}: {length} contiguous elements are needed "
+            f"with scaling = 'row'{'' if batch is None else f', or {batch} times so many'}"
+        )
+    if len(shape) == 2:
+        setattr(args, f"batch_stride_{name}", strides[0])
+
+
+def set_block_scales(args: Any, name: str, found: View, rows: int, place: int, batch: int | None) -> None:
+    """A matrix that lies as A (place 0) or B (1) does, of any strides: `rows` scales by one for each 128 of K, or more,
+    which are not read."""
+    steps, shape = -(-args.k // 128), found.shape
+    leads = [()] if batch is None else [(), (batch,)]
+    if len(shape) < 2 or shape[:-2] not in leads or shape[-2 + place] != rows or shape[-1 - place] < steps:
+        wanted = f"{rows}, {steps}" if place == 0 else f"{steps}, {rows}"
+        raise invalid(
+            f"{name} has shape {shape}: ({wanted}) is needed with this scaling, or more along K"
+            f"{'' if batch is None else f', for all or for each of {batch}'}"
+        )
+    row, step = found.strides[-2 + place], found.strides[-1 - place]
+    setattr(args, f"{name}_stride_{'mn'[place]}", row)
+    setattr(args, f"{name}_stride_k", step)
+    if len(shape) == 3:
+        setattr(args, f"batch_stride_{name}", found.strides[0])
 
 
 def run(kind: str, args: Any, like: Any, launch: LaunchStream, needed: str | None = None) -> None:

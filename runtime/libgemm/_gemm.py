@@ -40,9 +40,12 @@ def gemm(
     bias   [N], or [batch,N]; D's dtype.
     activation "relu", "gelu" (exact), "silu" or None.
     precision  float32 inputs must name one: "tf32", "tf32x3" or "ieee". 8-bit ones may: "exact" adds up each 128 of
-           K on tensor cores, which keep about 14 bits, and those sums in float32; "fast" all of K on tensor cores.
+           K on tensor cores, which keep about 14 bits, and those sums in float32; "fast" all of K on tensor cores, but
+           not with scales of blocks.
     scaling  of 8-bit inputs: what a_scale and b_scale, float32, are, by which a @ b is multiplied. "tensor": a number
            each. "row": one for each row of a, [M] or [M,1], and column of b, [N] or [1,N], or batched. None: none.
+           Of blocks of 128 of K, of a and b: "1x128_128x128" (a_scale [M,K/128], b_scale [K/128,N/128], of any
+           strides, rounded up), "1x128_1x128" (b_scale [K/128,N]), "128x128_1x128" (a_scale [M/128,K/128]).
     out    [M,N] row-major (or batched) to write to; may be c. out_dtype: a's dtype (default) or float32;
            of 8-bit inputs bfloat16 (default), float16 or float32.
     variant  name of the one variant to use (see variants()); None lets the library choose.
@@ -112,8 +115,7 @@ def gemm_anew(
     if bias_view is not None:
         set_bias(args, bias_view, right.cols, batch if batched else None)
     if scales is not None:
-        a_scale, b_scale = ((scales[0], left.rows, 0), (scales[1], right.cols, 1))
-        set_scales(args, scaling, batch if batched else None, launch, a_scale=a_scale, b_scale=b_scale)
+        set_scales(args, scaling, batch if batched else None, launch, *scales)
     _args.run("gemm", args, a, launch)
     if out is not None:
         written([out])

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from libgemm._args import DTYPES, Activation, Precision, expect, new_args, pick, pointer
+from libgemm._args import DTYPES, SCALINGS, Activation, Precision, Scaling, expect, new_args, pick, pointer
 from libgemm._framework import dtype_name, out_name
 from libgemm._library import LIBRARY, Error, check, ffi, get_struct, lib, recorded, text
 
@@ -192,7 +192,7 @@ def ask(kind: str, args: Any, target: int) -> Choice:
 def explain(
     m: int, n: int, k: int, dtype: Any = "bf16", *, out_dtype: Any = None, layout: Layout = "nt", batch: int = 1,
     activation: Activation | None = None, precision: Precision | None = None, aligned: bool = True,
-    batch_invariant: bool = False, target: int = 0,
+    batch_invariant: bool = False, scaling: Scaling | None = None, target: int = 0,
 ) -> Choice:  # fmt: skip
     """What would run for a dense GEMM with packed operands, in how long, why, and what would be faster.
 
@@ -200,12 +200,15 @@ def explain(
     None: a's, of "e4m3" bf16.
     layout: "nn", "nt", "tn" or "tt", the letters for a and b, t for one stored transposed.
     aligned: whether operands start on multiples of 16 bytes.
+    scaling: of 8-bit operands, as gemm() takes it.
     target: compute capability * 10 (then no GPU is needed), or 0 for the current GPU.
     Raises Error where the call itself would.
     """
     args = question("gemm", dtype, out_dtype, layout, activation, precision)
     pack(args, m, n, k, aligned)
     args.batch, args.batch_invariant = batch, bool(batch_invariant)
+    if scaling is not None:
+        args.scaling = pick(SCALINGS, scaling, "scaling")
     return ask("gemm", args, target)
 
 
@@ -246,7 +249,7 @@ def explain_grouped_gemm(
 def covers(
     m: int, n: int, k: int, dtype: Any = "bf16", *, out_dtype: Any = None, layout: Layout = "nt", batch: int = 1,
     activation: Activation | None = None, precision: Precision | None = None, aligned: bool = True,
-    batch_invariant: bool = False, target: int = 0,
+    batch_invariant: bool = False, scaling: Scaling | None = None, target: int = 0,
 ) -> bool:  # fmt: skip
     """Whether this dense GEMM runs a variant whose speed was measured on such a GPU; arguments as in explain().
 
@@ -254,5 +257,5 @@ def covers(
     """
     return explain(
         m, n, k, dtype, out_dtype=out_dtype, layout=layout, batch=batch, activation=activation, precision=precision,
-        aligned=aligned, batch_invariant=batch_invariant, target=target,
+        aligned=aligned, batch_invariant=batch_invariant, scaling=scaling, target=target,
     ).covered  # fmt: skip

@@ -113,7 +113,7 @@ def test_weights_and_known_shapes_reach_the_table():
     assert len(lines) > 10 and [line for line in lines if line not in known] == []
     shapes = [[int(x) for x in line.split("{")[1].split(",")[:5]] for line in known.splitlines()[:-1]]
     assert shapes == sorted(shapes) and len(shapes) >= len(lines)  # select/rows.c looks for one by halves
-    ships = {v.fit_name for v, _ in sample_rows() if v.problem.measured_as == "gemm"} & found.fits.keys()
+    ships = {v.fit_name for v, _ in sample_rows() if v.measured_as == "gemm"} & found.fits.keys()
     assert len(ships) > 30
     for name, fit in ((name, found.fits[name]) for name in ships):
         weights = re.search(rf"struct fit fit_sm90_{name} = \{{(.*?)\n\}};", text, re.S)[1]

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from bench.report.scaled import NAMES, lines, scaled_item, scaled_words, summarise
-from bench.suites.scaled import LIST, RECIPES, SUMS, drawn, listed
+from bench.suites.scaled import BLOCKS, KINDS, LIST, drawn, listed
 
 ROWS = [
     {"kind": kind, "m": m, "recipe": recipe, "accumulation": sums, "ours_us": 10.0, "bf16_us": 18.0, "floor_us": 8.0 if
      m == 4096 else 12.0, "peers": {"torch.scaled_mm": us}}
-    for kind in ("list", "drawn") for recipe in RECIPES for sums in SUMS for m, us in ((4096, 12.0), (16, 27.0))
+    for kind in ("list", "drawn") for recipe, sums in KINDS for m, us in ((4096, 12.0), (16, 27.0))
 ]  # fmt: skip
 
 
@@ -34,9 +34,20 @@ def test_a_summary_has_each_recipe_and_way_to_add():
     assert one["large_bf16"] == one["few_bf16"] == pytest.approx(1.8)
     assert one["few_share"] == pytest.approx(1.2)  # 12 us of the 10 that were taken
     assert summarise(ROWS[:1])["list"]["a number each, float32 sums"].keys() == {
-        "shapes", "mean", "low", "least", "large_bf16",
+        "shapes", "beside", "mean", "low", "least", "large_bf16",
     }  # fmt: skip
     assert any("1.80" in line for line in lines(found))
+
+
+def test_a_shape_that_torch_refuses_counts_as_such():
+    alone = [{**row, "peers": {}} for row in ROWS if row["m"] == 16]
+    rows = [*(row for row in ROWS if row["m"] != 16), *alone]
+    one = summarise(rows)["drawn"]["of blocks (1x128, 128x128)"]
+    assert (one["shapes"], one["beside"]) == (2, 1) and one["mean"] == one["least"] == pytest.approx(1.2)
+    assert any("1 of 2" in line for line in lines(summarise(rows)))
+    only = summarise(alone)["drawn"]["of blocks (1x128, 128x128)"]
+    assert "mean" not in only and only["few_bf16"] == pytest.approx(1.8)
+    assert any("0 of 1" in line for line in lines(summarise(alone)))
 
 
 def test_readme_shows_times_of_its_own_build_alone(tmp_path):
@@ -51,5 +62,12 @@ def test_readme_shows_times_of_its_own_build_alone(tmp_path):
     assert "seed 3" in words and "| 1.80 " in words
     assert "| 1.80 " not in "".join(scaled_words(tmp_path / "GPU.json", "another", origin))
     item = " ".join(scaled_item(tmp_path / "GPU.json", "b").split())
-    assert "over 2 shapes" in item and "1.80 to 1.80 with a number each" in item
+    assert "over 2 shapes" in item and "1.80 with a number each" in item
+    assert "1.80 with scales of blocks, 1.80 with scales of rows and columns" in item
+    refused = [{**row, "peers": {}} if row["m"] == 16 and row["recipe"] == BLOCKS else row for row in ROWS]
+    report["summary"] = summarise(refused)
+    (tmp_path / "GPU.fp8.json").write_text(json.dumps(report))
+    assert "1.20 with scales of blocks (the 1 that torch takes)" in " ".join(
+        scaled_item(tmp_path / "GPU.json", "b").split()
+    )
     assert scaled_item(tmp_path / "GPU.json", "another") == scaled_item(tmp_path / "Other.json", "b") == ""

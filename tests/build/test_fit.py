@@ -153,7 +153,9 @@ def test_candidates_of_bytes_are_those_whose_kernels_take_scales_and_hold_two_su
             assert v.family.split != "cluster" and v.config.cluster == 1
     tiles = [{v.fit_name for v in rows} for rows in (fast, exact)]
     assert tiles[1] < tiles[0] and "128x256x64_coop" in tiles[0] - tiles[1]
-    assert {v.problem.measured_as for v in (*fast, *exact)} == {"gemm_e4m3", "gemm_e4m3_fast"}
+    blocks = candidates(types="e4m3_blocks")
+    assert {v.measured_as for v in (*fast, *exact, *blocks)} == {"gemm_e4m3", "gemm_e4m3_fast", "gemm_e4m3_blocks"}
+    assert all(v.lies_in_blocks for v in blocks) and not all(v.lies_in_blocks for v in exact)
 
 
 def test_what_ships_for_hopper_was_a_candidate():

@@ -27,7 +27,7 @@ BAD = [
     *[(OPS, {"precision": v}, (f"precision = {v}", "bf16", "LIBGEMM_EXACT (0)")) for v in (-1, 1, 3, 4)],
     *[(OPS, {f: v}, (f"{f} = {v}", "0 to 1")) for f in ("trans_a", "trans_b") for v in (-1, 2)],
     *[(OPS, {"b_type": v}, (f"b_type = {v}", "a_type itself (2)")) for v in (-1, 5)],
-    *[(OPS, {"scaling": v}, (f"scaling = {v}", "0 to 3")) for v in (-1, 4)],
+    *[(OPS, {"scaling": v}, (f"scaling = {v}", "0 to 5")) for v in (-1, 6)],
     *[(OPS, {x: "d"}, (f"{x} = 0x", "scaling = 0", "NULL")) for x in ("a_scale", "b_scale")],
     *[(OPS, {"activation": v}, (f"activation = {v}", "0 to 3")) for v in (-1, 4)],
     (DENSE, {"lda": K - 1}, (f"lda = {K - 1}", f"k = {K}")),
@@ -121,7 +121,7 @@ def test_a_wrong_field_is_refused_by_name(op, fields, parts):
 @pytest.mark.parametrize(("fields", "parts"), [
     *[({"b_type": v}, (f"b_type = {v} ({name})", "a_type bf16", "no variant multiplies two types"))
       for v, name in ((1, "f16"), (4, "e4m3"))],
-    *[({"scaling": v}, (f"scaling = {v}", "no variant takes scales")) for v in (1, 2, 3)],
+    *[({"scaling": v}, (f"scaling = {v}", "no variant takes scales")) for v in (1, 2, 3, 4, 5)],
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("op", OPS)
 @in_stand_in()

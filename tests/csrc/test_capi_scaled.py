@@ -7,6 +7,7 @@ import pytest
 from built import TARGET, needs
 from calls import GROUPS, HOST, Call, at, last_launch, launches, ok, refused, values
 from libgemm._library import ffi, lib, text
+from libgemm.inspect import variants
 from stand_in import in_stand_in
 from test_capi_fast import maps
 
@@ -25,7 +26,8 @@ REFUSED = [
     ({"b_scale": 0}, ("b_scale is NULL",)),
     ({"b_scale": "host"}, ("b_scale = 0x", "host memory")),
     ({"a_scale": "odd"}, ("a_scale = 0x", "multiple of 4")),
-    ({"scaling": 4}, ("scaling = 4", "0 to 3")),
+    ({"scaling": 6}, ("scaling = 6", "0 to 5")),
+    *[({"scaling": v, "precision": 4}, (f"precision = 4 with scaling = {v}", "LIBGEMM_EXACT (0)")) for v in (3, 4, 5)],
     ({"scaling": 0}, ("a_scale = 0x", "scaling = 0", "NULL")),
     ({"d_type": lib.LIBGEMM_E4M3}, ("d_type = 4 with a_type e4m3", "LIBGEMM_BF16 (2)")),
     ({"d_type": 0}, ("d_type = 0",)),
@@ -44,7 +46,6 @@ def test_words_that_do_not_go_together_are_refused(fields, parts):
 
 @in_stand_in()
 def test_what_no_kernel_takes_is_refused_by_name():
-    refused(scaled(scaling=3).run(), "UNSUPPORTED", "LIBGEMM_SCALING_BLOCK", "TENSOR (1), ROW (2)")
     refused(scaled(b_type=lib.LIBGEMM_BF16).run(), "UNSUPPORTED", "b_type = 2 (bf16)", "a_type e4m3")
     refused(Call("grouped_mm", **E4M3).run(), "UNSUPPORTED", "no variant computes grouped_mm e4m3 -> bf16")
     refused(Call("grouped_gemm", **E4M3).run(), "UNSUPPORTED", "no variant computes grouped_gemm e4m3 -> bf16")
@@ -60,6 +61,38 @@ def test_a_kernel_is_told_where_scales_are_and_what_they_are(precision, d_type):
         found = values(last_launch())
         places = [at(7), at(8)] if kind else [0, 0]
         assert [found["scaling"], found["a_scale"], found["b_scale"]] == [kind, *places]
+
+
+STRIDES = {"a_scale_stride_m": 5, "a_scale_stride_k": 1, "b_scale_stride_n": 7, "b_scale_stride_k": 2}
+
+
+@pytest.mark.parametrize("kind", [3, 4, 5])
+@in_stand_in()
+def test_a_kernel_is_told_how_scales_of_blocks_are_strided(kind):
+    for change in ({}, {"batch": 2, "batch_stride_a": 1 << 20, "batch_stride_b": 1 << 20, "batch_stride_d": 1 << 20}):
+        ok(scaled(kind, **STRIDES, **change).run())
+        found = values(last_launch())
+        assert {name: found[name] for name in STRIDES} == STRIDES
+        assert [found["a_scale"], found["b_scale"]] == [at(7), at(8)]
+        if "scaling" in found:  # rows that take one kind of scales need not be told which
+            assert found["scaling"] == kind
+
+
+@needs(90)
+@in_stand_in()
+def test_hopper_has_fast_kernels_for_blocks_of_activations_and_weights():
+    for kind, fast in ((2, True), (3, True), (4, False), (5, False)):
+        ok(scaled(kind, **STRIDES if kind > 2 else {}).run())
+        name = last_launch()["variant"]
+        assert ("_descriptor" in name) == fast and ("_blocks" in name) == (kind == 3), name
+    blocks = next(v for v in variants_of("gemm", "e4m3") if "_blocks" in v)
+    refused(scaled(2, variant=blocks).run(), "UNSUPPORTED", blocks, "LIBGEMM_SCALING_1X128_128X128")
+    other = next(v for v in variants_of("gemm", "e4m3") if "_unblocked" in v)
+    refused(scaled(3, **STRIDES, variant=other).run(), "UNSUPPORTED", other, "no scales of blocks")
+
+
+def variants_of(op: str, a: str) -> list[str]:
+    return [v.name for v in variants() if v.op == op and v.a_type == a and v.precision == "exact" and v.linear]
 
 
 @in_stand_in()

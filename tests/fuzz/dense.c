@@ -35,8 +35,10 @@ static void give_workspace(struct bytes *in, libgemm_gemm_args *a, int gpu) {
 static void narrow(struct bytes *in, libgemm_gemm_args *a, int gpu) {
   a->a_type = LIBGEMM_E4M3;
   a->precision = pick(in, 2) ? LIBGEMM_FAST : LIBGEMM_EXACT;
-  a->scaling = (int32_t)pick(in, 3);
+  a->scaling = (int32_t)pick(in, a->precision == LIBGEMM_FAST ? 3 : 6);
   if (a->scaling == LIBGEMM_SCALING_NONE) return;
+  a->a_scale_stride_m = pick(in, 2) ? 1 : a->k / 128 + 1, a->a_scale_stride_k = pick(in, 2) ? 1 : a->m;
+  a->b_scale_stride_n = pick(in, 2) ? 1 : a->k / 128 + 1, a->b_scale_stride_k = pick(in, 2) ? 1 : a->n;
   a->a_scale = (void *)(uintptr_t)place_of(gpu, 5), a->b_scale = (void *)(uintptr_t)place_of(gpu, 6);
   a->batch_stride_a_scale = pick(in, 2) ? a->m : 0, a->batch_stride_b_scale = pick(in, 2) ? a->n : 0;
 }
@@ -118,12 +120,20 @@ static void check_grid(const struct launch *l, const libgemm_gemm_args *a, int64
 }
 
 static void check_scales(const struct launch *l, const libgemm_gemm_args *a) {
-  REQUIRE(has(l, "scaling") == (a->a_type == LIBGEMM_E4M3), "%s", l->row->name);
+  bool by_blocks = l->row->guard & GUARD_BLOCKS;  // whose kernels take one kind of scales
+  REQUIRE(has(l, "scaling") == (a->a_type == LIBGEMM_E4M3 && !by_blocks), "%s", l->row->name);
   if (a->a_type != LIBGEMM_E4M3) return;
   bool read = reads_ab(a) && a->scaling;
-  REQUIRE(value(l, "scaling") == (read ? a->scaling : 0), "scaling %lld", (long long)value(l, "scaling"));
+  if (by_blocks) REQUIRE(a->scaling == LIBGEMM_SCALING_1X128_128X128, "%s", l->row->name);
+  if (!by_blocks)
+    REQUIRE(value(l, "scaling") == (read ? a->scaling : 0), "scaling %lld", (long long)value(l, "scaling"));
+  REQUIRE(!(l->row->guard & GUARD_UNBLOCKED) || a->scaling < LIBGEMM_SCALING_1X128_128X128, "%s", l->row->name);
   REQUIRE((uint64_t)value(l, "a_scale") == (read ? (uint64_t)(uintptr_t)a->a_scale : 0));
   REQUIRE((uint64_t)value(l, "b_scale") == (read ? (uint64_t)(uintptr_t)a->b_scale : 0));
+  if (read && has(l, "a_scale_stride_m")) {
+    REQUIRE(value(l, "a_scale_stride_m") == a->a_scale_stride_m && value(l, "a_scale_stride_k") == a->a_scale_stride_k);
+    REQUIRE(value(l, "b_scale_stride_n") == a->b_scale_stride_n && value(l, "b_scale_stride_k") == a->b_scale_stride_k);
+  }
   if (!read || a->batch < 2) return;
   REQUIRE(value(l, "batch_stride_a_scale") == a->batch_stride_a_scale);
   REQUIRE(value(l, "batch_stride_b_scale") == a->batch_stride_b_scale);

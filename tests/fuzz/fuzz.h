@@ -50,7 +50,7 @@ bool is_here(int gpu);                // that a query without a target is about 
 
 // ---- What the driver saw of one call ----
 
-enum { MOST_LAUNCHES = 4, MOST_PARAMETERS = 64 };
+enum { MOST_LAUNCHES = 4, MOST_PARAMETERS = 80 };
 struct signature {
   const char *entry;
   int count;

@@ -31,7 +31,8 @@ ENTRIES = {
     "grouped_mm": "grouped_mm",
     "grouped_gemm_jagged": "grouped_mm",
 }
-SCALINGS = ("", "tensor", "row")  # of 8-bit operands
+BLOCK_SCALINGS = ("1x128_128x128", "1x128_1x128", "128x128_1x128")
+SCALINGS = ("", "tensor", "row", *BLOCK_SCALINGS)  # of 8-bit operands, in the order of the C enum
 ACTIVATIONS = (None, *NAMES[1:])
 RAGGED = ("m", "n", "k", "none")  # in the order of the C enum
 SPREADS = ("uniform", "skewed", "empty", "one", "log", "full")
@@ -271,7 +272,7 @@ def random_case(seed: int, largest: int = 3000, a_type: str = "") -> Case:
     if fields["c"] in ("in_place", "out"):
         fields.update(shared=fields.get("shared", "").replace("c", ""))
     if types["a_type"] == "e4m3":
-        fields.update(scaling=rng.choice(SCALINGS))
+        fields.update(scaling=rng.choice(SCALINGS[: 3 if types["precision"] == "fast" else None]))
     case = Case(
         seed=seed,
         entry=entry,

@@ -81,7 +81,7 @@ def mismatches(p: Problem, d: list[torch.Tensor]) -> list[str]:
 
     def compare(product) -> tuple[torch.Tensor, torch.Tensor]:
         _, got, a, b, c, bias = product
-        want, bound = expected(a, b, c, bias, **scalars, scale=p.scale)
+        want, bound = expected(a, b, c, bias, **scalars, scale=p.scale, factors=p.block_factors)
         return want, excess(got, want, bound)
 
     found = list(products(p, d))

@@ -11,7 +11,19 @@ import torch
 
 from kernels.table.families import DENSE_SM90
 
-from .cases import ACTIVATIONS, ENTRIES, RAGGED, TYPES, Case, aligned_pads, step_of, types_of, whole
+from .cases import (
+    ACTIVATIONS,
+    BLOCK_SCALINGS,
+    ENTRIES,
+    RAGGED,
+    SCALINGS,
+    TYPES,
+    Case,
+    aligned_pads,
+    step_of,
+    types_of,
+    whole,
+)
 from .cases_groups import group_cases, is_fast
 from .checks import call, run_case, run_problem
 from .problem import Problem
@@ -73,6 +85,15 @@ def chosen(ctx: Context) -> list:
     return chosen_of(ctx, *ENTRIES.values())
 
 
+def scalings_of(v) -> tuple:
+    """What a variant's operands may be scaled by."""
+    if v.a_type != "e4m3":
+        return ("",)
+    if "_blocks" in v.name:
+        return BLOCK_SCALINGS[:1]
+    return SCALINGS if not v.single and v.precision == "exact" else SCALINGS[:3]
+
+
 def variant_cases(v):
     """Problems that satisfy a variant's guard: all operands moved off alignment unless the guard forbids it."""
     if is_fast(v):
@@ -81,6 +102,8 @@ def variant_cases(v):
     entry = "grouped_gemm_tables" if v.op == "grouped_gemm" else v.op
     types = {"a_type": v.a_type, "d_type": v.d_type, "precision": v.precision or "exact"}
     case = Case(entry=entry, trans_a=bool(v.trans_a), trans_b=bool(v.trans_b), variant=v.name, **types)
+    scalings = scalings_of(v)
+    case = replace(case, scaling=scalings[0])
     # A few tiles and part of one: rows that split K refuse more than half as many as there are multiprocessors.
     step = step_of(v.a_type)
     sizes = {"m": 200 if v.op != "gemm" else 2 * v.block_m + step, "n": whole(136, step), "k": whole(264, step)}
@@ -93,9 +116,9 @@ def variant_cases(v):
     promise = {"aligned": v.op == "grouped_gemm" and bool(v.align16)}
     yield replace(case, **sizes, **promise)
     epilogue = {"alpha": -0.5, "beta": 2.0, "c": "in_place", "bias": "each", "activation": activation}
-    if v.a_type == "e4m3":
-        epilogue["scaling"] = "row"
-        yield replace(case, **sizes, scaling="tensor")
+    for scaling in scalings[1:]:
+        yield replace(case, **sizes, scaling=scaling)
+        epilogue["scaling"] = scaling
     yield replace(case, **sizes, **epilogue, **promise)
     if promise["aligned"]:
         uneven = {"groups": 4, "spread": "halves", "vary": "mnk0", "m": 256, "n": 128, "k": 512, "pads": (8, 16, 24, 8)}

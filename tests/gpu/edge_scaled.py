@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from .cases import Case, aligned_pads, random_case, whole
+from .cases import BLOCK_SCALINGS, SCALINGS, Case, aligned_pads, random_case, whole
 from .checks import run_problem
 from .edge import Context
 from .problem import Problem
@@ -17,7 +17,11 @@ E4M3 = DTYPES["e4m3"]
 
 
 def scaled_products(ctx: Context):
-    """Random products by seed: types of D, sums, recipes, layouts, alignments, batches, epilogues."""
+    """Random products by seed: types of D, sums, recipes, layouts, alignments, batches, epilogues. And of each recipe
+    of blocks one with several of them, the last one short, in each layout."""
+    for (seed, scaling), layout in itertools.product(enumerate(BLOCK_SCALINGS), range(4)):
+        words = {"a_type": "e4m3", "d_type": "f32", "trans_a": layout > 1, "trans_b": layout % 2 == 1}
+        yield ctx.run(Case(seed=3 * seed + layout, m=160, n=144, k=304, scaling=scaling, **words))
     for seed in ctx.seeds(60 if ctx.stand_in else 3000):
         case = random_case(seed, 150 if ctx.stand_in else 2000, "e4m3")
         yield ctx.run(case)
@@ -30,7 +34,9 @@ def scaled_products(ctx: Context):
 
 def scales_of_no_size(ctx: Context):
     """Scales of 0, Inf and NaN are factors like others. Operands are positive: the sign of a sum near 0 is anyone's."""
-    for seed, (scaling, layout, fast) in enumerate(itertools.product(("tensor", "row"), range(4), (False, True))):
+    for seed, (scaling, layout, fast) in enumerate(itertools.product(SCALINGS[1:], range(4), (False, True))):
+        if fast and scaling in BLOCK_SCALINGS:
+            continue
         case = Case(
             seed=2 * seed, a_type="e4m3", d_type="bf16", precision="fast" if fast else "exact", scaling=scaling,
             trans_a=layout > 1, trans_b=layout % 2 == 1, m=96, n=160, k=176, beta=1.0, c="separate",
@@ -41,7 +47,7 @@ def scales_of_no_size(ctx: Context):
                 operand.flat.view(torch.int8).bitwise_and_(0x7F)
                 operand.freeze()
             arena = p.scale_arenas[name == "b_scale"]
-            arena.views[0].view(-1)[0] = value
+            arena.views[0][(0,) * arena.views[0].dim()] = value
             arena.freeze()
             yield [f"{x} [{name} of {value} in {case!r}]" for x in run_problem(ctx.lib, p)]
 
@@ -67,15 +73,23 @@ def scaled_operator(ctx: Context):
         return
     import libgemm.torch
 
-    types = torch.nn.functional.ScalingType
-    for (m, n, k), fast, rows in itertools.product(((16, 512, 1024), (300, 256, 512)), (False, True), (False, True)):
+    one_by_128 = "BlockWise1x128"
+    recipes = ("TensorWise",) * 2, ("RowWise",) * 2, (one_by_128, "BlockWise128x128"), (one_by_128,) * 2
+    for (m, n, k), fast, names in itertools.product(((16, 512, 1024), (300, 256, 512)), (False, True), recipes):
+        if fast and names[0] == one_by_128:
+            continue
         a = torch.randn(m, k, device=ctx.device).to(E4M3)
         b = torch.randn(n, k, device=ctx.device).to(E4M3).t()
-        shapes = ((m, 1), (1, n)) if rows else ((), ())
+        # Of blocks transposed, as torch strides them: of B [N, K/128], or K/128 in fours and N/128.
+        blocks = (k // 128, m), ((k // 128, n) if names[1] == one_by_128 else (n // 128, -(-k // 512) * 4))
+        shapes = {"TensorWise": ((), ()), "RowWise": ((m, 1), (1, n))}.get(names[0], blocks)
         a_scale, b_scale = (torch.rand(shape, device=ctx.device) + 0.5 for shape in shapes)
-        recipe = types.RowWise if rows else types.TensorWise
-        given = {"scale_a": a_scale, "scale_recipe_a": recipe, "scale_b": b_scale, "scale_recipe_b": recipe}
+        if shapes is blocks:
+            a_scale, b_scale = a_scale.t(), b_scale.t()
+        types = [getattr(torch.nn.functional.ScalingType, name) for name in names]
+        given = {"scale_a": a_scale, "scale_recipe_a": types[0], "scale_b": b_scale, "scale_recipe_b": types[1]}
         want = torch.nn.functional.scaled_mm(a, b, **given, use_fast_accum=fast).double()
+        torch._dynamo.reset()  # each recipe is another graph, and torch gives up after eight
         call = torch.compile(libgemm.torch.scaled_mm, fullgraph=True, backend="aot_eager")
         by_columns, by_rows = a.t().contiguous().t(), b.contiguous()
         for how, made in (
@@ -85,4 +99,4 @@ def scaled_operator(ctx: Context):
             ("both turned", libgemm.torch.scaled_mm(by_columns, by_rows, **given, use_fast_accum=fast)),
         ):
             error = float((made.double() - want).norm() / want.norm())
-            yield [] if error < 6e-3 else [f"{how}, {m} x {n} x {k}, fast {fast}, rows {rows}: off by {error:.1e}"]
+            yield [] if error < 6e-3 else [f"{how}, {m} x {n} x {k}, fast {fast}, {names}: off by {error:.1e}"]

@@ -5,7 +5,7 @@ import random
 
 import torch
 
-from .cases import Case
+from .cases import BLOCK_SCALINGS, Case
 from .guarded import Arena
 from .reference import DTYPES
 
@@ -79,9 +79,13 @@ class Problem:
     def make_scales(self) -> None:
         """A's and B's, as the call takes them; of a batch each has its own where the seed is odd."""
         self.scales, self.scale_arenas = {}, []
-        if not self.case.scaling:
-            return
         each = (self.case.batch,) if self.each_scaled else ()
+        if self.by_blocks:
+            operands = zip(("a_scale", "b_scale"), (self.m, self.n), self.sides, strict=True)
+            for place, (name, length, side) in enumerate(operands):
+                self.scales[name] = self.block_scales(name, place, -(-length // side), each)
+        if self.by_blocks or not self.case.scaling:
+            return
         for name, length, shape in (("a_scale", self.m, (self.m, 1)), ("b_scale", self.n, (1, self.n))):
             arena = Arena(DTYPES["f32"], self.device, name)
             arena.place((1, 1) if self.case.scaling == "tensor" else (*each, length), 0, self.case.leads[3])
@@ -91,10 +95,39 @@ class Problem:
             self.scales[name] = found.view(shape) if turned else found
             self.scale_arenas.append(arena)
 
+    def block_scales(self, name: str, place: int, rows: int, each: tuple) -> torch.Tensor:
+        """One for each of `rows`, or blocks of them, and 128 of K: as A's rows (place 0) or B's columns (1) lie, stored
+        along either, with gaps, and with more along K than is read."""
+        steps = -(-self.k // 128) + self.case.seed % 3
+        along_k = (self.case.seed // 3 + place) % 2 == 0
+        arena = Arena(DTYPES["f32"], self.device, name)
+        arena.place((*each, rows, steps) if along_k else (*each, steps, rows), self.case.seed % 5, self.case.leads[3])
+        self.scale_arenas.append(arena)
+        (found,) = arena.inputs(self.generator).views
+        return found if along_k == (place == 0) else found.mT
+
+    @property
+    def by_blocks(self) -> bool:
+        return self.case.scaling in BLOCK_SCALINGS
+
+    @property
+    def sides(self) -> list[int]:
+        """Rows of op(A), and of op(B)^T, that share a scale of blocks."""
+        return [int(block.split("x")[0]) for block in self.case.scaling.split("_")]
+
+    @property
+    def block_factors(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """In float64, for each row of op(A) a scale for each 128 of K, and for each 128 of K one for each column."""
+        if not self.by_blocks:
+            return None
+        a_scale, b_scale = (x.double() for x in self.scales.values())
+        of_a = a_scale.repeat_interleave(self.sides[0], -2)[..., : self.m, :]
+        return of_a, b_scale.repeat_interleave(self.sides[1], -1)[..., : self.n]
+
     @property
     def scale(self) -> torch.Tensor | None:
         """What the product is multiplied by, in float64: a number, or one for each element."""
-        if not self.scales:
+        if not self.scales or self.by_blocks:
             return None
         a_scale, b_scale = (x.double() for x in self.scales.values())
         if self.case.scaling == "tensor":

@@ -31,6 +31,7 @@ INPUT_ERROR = {"exact": 0.0, "ieee": 0.0, "tf32": 2 * 2.0**-10 + 2.0**-20, "tf32
 # 8-bit products on Hopper's tensor cores: an instruction adds K_STEP of them and the sum so far, each cut off below
 # U_SUM of the largest. Sums of numbers of one sign lose the half of that which is to be expected (seen on an H200).
 K_STEP, U_SUM = 32, 2.0**-13
+BLOCK = 128  # of K, in sums and scales of 8-bit operands
 LIPSCHITZ = {None: 1.0, "relu": 1.0, "gelu": 1.13, "silu": 1.10}
 EVALUATION = {None: 0.0, "relu": 0.0, "gelu": 1.5e-7 + 6 * U_ACC, "silu": 8 * U_ACC}  # times |x|
 
@@ -47,7 +48,7 @@ def sum_error(precision: str, a_type: str, k: int) -> float:
     """Relative to |a|.|b|, beside what float32 sums may be off by."""
     if a_type != "e4m3":
         return INPUT_ERROR[precision]
-    k = k if precision == "fast" else min(k, 128)
+    k = k if precision == "fast" else min(k, BLOCK)
     return (k + math.ceil(k / K_STEP)) * U_SUM
 
 
@@ -55,13 +56,23 @@ def activate(x: torch.Tensor, name: str | None) -> torch.Tensor:
     return FUNCTIONS[name](x)
 
 
+def parts_of_k(k: int, scale, factors):
+    """(first, end, what their product is multiplied by) of the parts of K that are scaled as one."""
+    if factors is None:
+        yield 0, k, 1.0 if scale is None else scale
+        return
+    for i in range(-(-k // BLOCK)):
+        yield i * BLOCK, min((i + 1) * BLOCK, k), factors[0][..., i, None] * factors[1][..., i, None, :]
+
+
 def expected(
     a, b, c=None, bias=None, *, alpha=1.0, beta=0.0, activation=None, precision="exact", d_type="f32", a_type=None,
-    scale=None,
+    scale=None, factors=None,
 ):  # fmt: skip
     """(D, bound) in float64 of act(alpha * a @ b + beta * c + bias); leading dimensions broadcast.
 
-    A and B are not read when alpha is 0, C is not read when beta is 0. `scale` is what the product is multiplied by.
+    A and B are not read when alpha is 0, C is not read when beta is 0. `scale` is what the product is multiplied by,
+    `factors` what each 128 of K is: for each row of A [..., M, K/128], and column of B [..., K/128, N].
     """
     shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     x = torch.zeros(shape, dtype=torch.float64, device=a.device)
@@ -69,11 +80,12 @@ def expected(
     k = a.shape[-1]
     if alpha != 0 and k != 0:
         a, b = a.double(), b.double()
-        x = alpha * torch.matmul(a, b)
         gamma = 2 * (k + 4) * U_ACC / (1 - 2 * (k + 4) * U_ACC)
-        error = torch.matmul(a.abs(), b.abs()) * (abs(alpha) * (gamma + sum_error(precision, a_type, k)))
-        if scale is not None:
-            x, error = x * scale, error * scale.abs()
+        for first, last, factor in parts_of_k(k, scale, factors):
+            left, right = a[..., first:last], b[..., first:last, :]
+            x = x + alpha * torch.matmul(left, right) * factor
+            error = error + torch.matmul(left.abs(), right.abs()) * abs(factor)
+        error = error * (abs(alpha) * (gamma + sum_error(precision, a_type, k)))
     for term in (beta * c.double() if beta != 0 else None, None if bias is None else bias.double().unsqueeze(-2)):
         if term is not None:
             x = x + term

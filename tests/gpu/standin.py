@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-from .cases import ENTRIES, types_of
+from .cases import BLOCK_SCALINGS, ENTRIES, types_of
 from .reference import DTYPES
 from .standin_contract import Error, check, require
 from .standin_memory import neighbour, poke, view, write_past
@@ -20,7 +20,7 @@ FAULTS = (
     "bias of group 0", "wrong activation", "relu drops NaN", "swap groups", "skip partial tile", "skip K tail",
     "write pad row", "16-bit sums", "tf32 for ieee", "Inf to NaN", "skip K = 0", "int32 ends", "new out",
     "accept anything", "vary", "trust ends", "skip empty K", "keep tail", "K of the next group",
-    "ignore scales", "scales of row 0", *MOE_FAULTS,
+    "ignore scales", "scales of row 0", "scales of K 0", *MOE_FAULTS,
 )  # fmt: skip
 
 # Of rows that see packed groups as one matrix, with a layout that such a row takes (trans_a, trans_b).
@@ -99,6 +99,20 @@ class StandIn(Layers):
         x = torch.matmul(a, b)
         return x.to(torch.bfloat16 if kind == DTYPES["e4m3"] else kind).float() if self.fault == "16-bit sums" else x
 
+    def by_blocks(self, a, b, precision, scaling, a_scale, b_scale):
+        """The product, each 128 of K times its scales: of a row or column, or of 128."""
+        rows, cols = (int(side.split("x")[0]) for side in scaling.split("_"))
+        of_a = a_scale.repeat_interleave(rows, -2)[..., : a.shape[-2], :]
+        of_b = b_scale.repeat_interleave(cols, -1)[..., : b.shape[-1]]
+        if self.fault == "scales of row 0":
+            of_a = of_a[..., :1, :]
+        total = torch.zeros((), device=a.device)
+        for k in range(0, a.shape[-1], 128):
+            i = 0 if self.fault == "scales of K 0" else k // 128
+            factor = 1.0 if self.fault == "ignore scales" else of_a[..., i, None] * of_b[..., i, None, :]
+            total = total + self.multiply(a[..., k : k + 128], b[..., k : k + 128, :], precision) * factor
+        return total
+
     def scaled(self, x, scaling, a_scale, b_scale):
         """The product of operands times their scales: numbers, or of each row and column."""
         if scaling == "tensor":
@@ -116,8 +130,12 @@ class StandIn(Layers):
             return
         x = torch.zeros(d.shape, dtype=torch.float32, device=d.device)
         if (alpha != 0 and a.shape[-1]) or fault == "read A at alpha 0":
-            product = self.multiply(a, b, precision)
-            x = x + (1.0 if fault == "ignore alpha" else alpha) * (self.scaled(product, *scales) if scales else product)
+            if scales and scales[0] in BLOCK_SCALINGS:
+                product = self.by_blocks(a, b, precision, *scales)
+            else:
+                product = self.multiply(a, b, precision)
+                product = self.scaled(product, *scales) if scales else product
+            x = x + (1.0 if fault == "ignore alpha" else alpha) * product
         for name, operand, end in (("read past A", a, True), ("read before B", b, False)):
             if fault == name and alpha != 0:
                 x = x + 0 * neighbour(operand, end)

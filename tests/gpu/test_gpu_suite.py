@@ -39,6 +39,7 @@ NAMED = {
     "relu drops NaN": edge.specials,
     "ignore scales": edge_scaled.scaled_products,
     "scales of row 0": edge_scaled.scaled_products,
+    "scales of K 0": edge_scaled.scaled_products,
     "Inf to NaN": edge.specials,
     "accept anything": edge_errors.errors,
     "vary": edge.repeatable,
@@ -135,7 +136,7 @@ def test_random_cases_reach_every_kind():
     seen = [cases.random_case(seed) for seed in range(1000)]
     kinds = {(c.entry, c.a_type, c.d_type, c.precision) for c in seen}
     assert len(kinds) == sum(len(cases.types_of(entry)) for entry in cases.ENTRIES)
-    for field, values in (("c", 4), ("bias", 3), ("scaling", 3), ("activation", 4), ("values", 4), ("spread", 6)):
+    for field, values in (("c", 4), ("bias", 3), ("scaling", 6), ("activation", 4), ("values", 4), ("spread", 6)):
         assert len({getattr(c, field) for c in seen}) == values, field
     cut = {(c.ragged, c.zero, c.tail > 0, c.wide) for c in seen if c.entry == "grouped_mm"}
     assert len(cut) == 3 * 2 * 2 * 2 + 2 * 2  # a batch has no tail

@@ -8,8 +8,8 @@ import itertools
 
 from numerics import ENTRY, EPILOGUE, EVEN, HALF, ODD, ROWS, TABLE, checks, job
 
-from kernels.table.spec import OPS
-from tests.gpu.cases import ACTIVATIONS, SCALINGS, TYPES, random_case
+from kernels.table.spec import LAYOUTS, OPS
+from tests.gpu.cases import ACTIVATIONS, BLOCK_SCALINGS, SCALINGS, TYPES, random_case
 
 STEPS = {"m": 72, "n": 72, "k": 48, "spread": "steps"}  # of groups, in each of which every size is a multiple of 8
 EVEN_8_BIT = {"m": 80, "n": 48, "k": 48, "pads": (16, 0, 16, 16)}  # whole pieces of 16 bytes of 8-bit operands
@@ -34,7 +34,8 @@ def table_jobs():
         fields["activation"] = None if "linear" in guard else ACTIVATIONS[i // 3 % len(ACTIVATIONS)]
         types = (p.a, p.d, p.precision)
         if p.a == "e4m3":
-            fields |= {"scaling": SCALINGS[i % 3], **(EVEN_8_BIT if "align16" in guard else {})}
+            some = SCALINGS[:3] if p.precision == "fast" else SCALINGS
+            fields |= {"scaling": some[i % len(some)], **(EVEN_8_BIT if "align16" in guard else {})}
         name = "-".join((*types, p.layout, *guard)) + kernel.split(".")[-1].removeprefix(p.op)
         yield job(name, p.op, types, p.layout, guard, kernel, **fields)
         assert row.problem == p
@@ -101,6 +102,10 @@ def dense_jobs():
         for values in ("nan", "nan_ab"):
             more = {**words, "values": values, "alpha": 0.0 if values == "nan_ab" else 1.0}
             yield job(f"batch-scaled-{scaling or 'not'}-{seed}-{values}", "gemm", types, "nt", **more)
+    # K of several blocks, one of them short, and more rows and columns than a block has.
+    for (i, scaling), layout in itertools.product(enumerate(BLOCK_SCALINGS), LAYOUTS):
+        words = {"m": 150, "n": 140, "k": 300, "bias": "row", "scaling": scaling, "seed": i + 3}
+        yield job(f"blocks-{scaling}-{layout}", "gemm", ("e4m3", "f32", "exact"), layout, **words)
     yield job("batch-in-place", "gemm", **{**few, "bias": "row"}, c="in_place", seed=1)
     # K = 0 leaves D = act(bias): values far out, and those that are no numbers.
     for (a, d, precision), activation in itertools.product((TYPES[0], TYPES[2], TYPES[6]), ACTIVATIONS[1:]):
@@ -184,6 +189,8 @@ def fault_jobs():
     e4m3 = ("e4m3", "bf16", "exact")
     yield job("fault-scales", "gemm", e4m3, extra={"changed": {"SCALED": 0}}, **ODD, scaling="row")
     yield job("fault-scale", "gemm", e4m3, extra={"changed": {"SCALED": 0}}, **ODD, scaling="tensor")
+    blocks = {"m": 150, "n": 140, "k": 300, "scaling": "1x128_128x128"}
+    yield job("fault-blocks", "gemm", e4m3, extra={"changed": {"SCALED": 0}}, **blocks)
     yield job("fault-activation", "grouped_mm", extra={"changed": {"ACTIVATE": 0}}, **ODD, activation="silu")
     yield job("fault-groups-of-8", "grouped_gemm", extra={"changed": {"ALIGN": 8}}, **ODD)
     yield job("fault-groups", "grouped_gemm", extra={"changed": {"TRANS_A": 1}}, **ODD)

@@ -10,12 +10,13 @@ import pytest
 from libgemm import _args
 from sample import ROOT
 
+from build.tune.candidates import TYPES as MEASURED
 from kernels.table.activations import ACTIVATIONS
 from kernels.table.dtypes import DTYPES, TYPES
 from kernels.table.model import tuned
 from kernels.table.sm90 import hopper_variant
 from kernels.table.sm90_grouped import ACTIVATED, grouped_rows
-from kernels.table.spec import LAYOUTS, OPS, Config, Problem, SpecError, Variant
+from kernels.table.spec import LAYOUTS, OPS, Config, Problem, SpecError, Variant, measured_as
 from kernels.table.targets import DEFAULT_TARGETS, TARGETS
 from kernels.table.variants import variants
 from tests.gpu import reference
@@ -137,14 +138,25 @@ def shared_bytes(row: Variant) -> int:
     return c.stages * (c.block_m + c.block_n) * c.block_k * DTYPES[row.problem.a].bytes + out
 
 
-@pytest.mark.parametrize("types", [("bf16", "bf16", "exact"), ("e4m3", "bf16", "exact"), ("e4m3", "bf16", "fast")])
-def test_every_tuned_tile_is_a_row_with_the_fit_of_what_was_measured(types):
-    kind = Problem("gemm", *types, "nt").measured_as
+@pytest.mark.parametrize("kind", [*MEASURED])
+def test_every_tuned_tile_is_a_row_with_the_fit_of_what_was_measured(kind):
+    *types, _, blocks = MEASURED[kind]
+    kind = measured_as(Problem("gemm", *types, "nt"), blocks)
     for layout, tiles in tuned(90, kind).tiles.items():
-        rows = {row.fit_name for row in variants((90,)) if row.problem == Problem("gemm", *types, layout)}
+        problem = Problem("gemm", *types, layout)
+        rows = {row.fit_name for row in variants((90,)) if row.problem == problem and row.measured_as == kind}
         for tile in tiles:
-            row = hopper_variant(Problem("gemm", *types, layout), *tile)
+            row = hopper_variant(problem, *tile, blocks=blocks)
             assert row is not None and row.fit is not None and row.fit_name in rows, (kind, layout, tile)
+
+
+def test_a_tile_that_lies_across_blocks_is_refused_by_name():
+    problem = Problem("gemm", "e4m3", "bf16", "exact", "nt")
+    row = hopper_variant(problem, "flex_coop", 128, 144, 64, blocks=True)
+    with pytest.raises(SpecError, match="block_n = 144: allowed is a multiple of 64 or a divisor of 128"):
+        row.check()
+    hopper_variant(problem, "coop", 128, 192, 64, blocks=True).check()
+    hopper_variant(problem, "flex_coop_swap", 144, 128, 64, blocks=True).check()  # of A each row has its own
 
 
 def test_rows_for_whole_matrices_are_legal_each_once_and_fit():

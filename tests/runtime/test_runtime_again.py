@@ -38,6 +38,15 @@ def of_rows(**changes) -> dict:
     return bytewise(**{"scaling": "row", "a_scale": rows, "b_scale": cols, **changes})
 
 
+def of_blocks(a_strides: tuple, b_strides: tuple, **changes) -> dict:
+    """With scales of blocks, which are strided so."""
+    of_a = Tensor(at(9), (96, 3), "float32", strides=a_strides)
+    of_b = Tensor(at(10), (3, 1), "float32", strides=b_strides)
+    a, b = Tensor(at(0), (96, 272), "float8_e4m3fn"), Tensor(at(1), (272, 80), "float8_e4m3fn", strides=(1, 272))
+    scales = {"scaling": "1x128_128x128", "a_scale": of_a, "b_scale": of_b}
+    return bytewise(**{"a": a, "b": b, **scales, **changes})
+
+
 def of_tensors(**changes) -> dict:
     one = {name: Tensor(at(place), (), "float32") for name, place in (("a_scale", 9), ("b_scale", 10))}
     return bytewise(**{"scaling": "tensor", **one, **changes})
@@ -96,6 +105,11 @@ CALLS = {
     "e4m3 scaled by rows": lambda: of_rows(),
     "e4m3 scaled by rows, new out": lambda: of_rows(out=None),
     "e4m3 scaled by rows, fast": lambda: of_rows(precision="fast", bias=Tensor(at(4), (80,), "bfloat16")),
+    "e4m3 scaled by blocks": lambda: of_blocks((3, 1), (1, 1)),
+    "e4m3 scaled by blocks, by columns": lambda: of_blocks((1, 96), (1, 3)),
+    "e4m3 scaled by rows and blocks of 128": lambda: of_blocks(
+        (3, 1), (80, 1), scaling="1x128_1x128", b_scale=Tensor(at(10), (3, 80), "float32")
+    ),
     "other scales": lambda: of_rows(a_scale=Tensor(at(11), (96,), "float32"), b_scale=Tensor(at(12), (80,), "float32")),
     "alpha": lambda: operands(alpha=0.5),
     "integer alpha": lambda: operands(alpha=2),

@@ -52,6 +52,14 @@ def test_explain_names_a_variant_and_why():
     assert re.fullmatch(r"untuned: [\d.]+ us expected, one of \d+ rows; [\d.]+ us with .*16-byte aligned.*", reason)
 
 
+def test_explain_knows_scales():
+    for scaling in ("row", "1x128_128x128", "1x128_1x128"):
+        words = ("--dtype", "e4m3", "--scaling", scaling, "--target", str(TARGET))
+        choice = libgemm.explain(4096, 4096, 4096, "e4m3", scaling=scaling, target=TARGET)
+        assert command("explain", "4096", "4096", "4096", *words).stdout.splitlines()[0] == choice.variant.name
+        assert libgemm.covers(4096, 4096, 4096, "e4m3", scaling=scaling, target=TARGET) == choice.covered
+
+
 @needs(90)
 def test_explain_tells_what_copies_make_possible():
     choice = libgemm.explain(4096, 4096, 4096, "f16", aligned=False, target=90)
@@ -67,6 +75,9 @@ def test_explain_tells_what_copies_make_possible():
         (["--layout", "xx", "--target", str(TARGET)], "layout = 'xx'"),
         (["--dtype", "f32", "--target", str(TARGET)], "precision is needed"),
         (["--activation", "tanh", "--target", str(TARGET)], "activation = 'tanh'"),
+        (["--dtype", "e4m3", "--scaling", "block", "--target", str(TARGET)], "scaling = 'block'"),
+        (["--scaling", "row", "--target", str(TARGET)], "scaling = 2 with a_type bf16"),
+        (["--scaling", "row", "--groups", "2", "--target", str(TARGET)], "--scaling row with --groups"),
         ([], "LIBGEMM_NO_DRIVER"),
     ],
 )

@@ -42,6 +42,53 @@ def test_scales_may_be_vectors_or_matrices_of_one_row_or_column(scaling, of_a, o
     assert [found["scaling"], found["a_scale"], found["b_scale"]] == [kind, at(7), at(8)]
 
 
+# scaling, a_scale's shape and strides, b_scale's, and what C is told: strides along rows and K of either
+BLOCKS = [
+    ("1x128_128x128", (M, 3), None, (3, 1), None, (3, 1, 1, 1)),
+    ("1x128_128x128", (M, 3), (1, M), (4, 1), (1, 4), (1, M, 4, 1)),  # as torch strides them, with more along K
+    ("1x128_1x128", (M, 3), (1, M), (3, N), None, (1, M, 1, N)),
+    ("128x128_1x128", (1, 3), None, (3, N), (1, 3), (3, 1, 3, 1)),
+]
+
+
+@pytest.mark.parametrize(("scaling", "of_a", "a_strides", "of_b", "b_strides", "told"), BLOCKS, ids=str)
+@in_stand_in()
+def test_scales_of_blocks_may_have_any_strides(scaling, of_a, a_strides, of_b, b_strides, told):
+    a, b = array(0, M, 272, dtype="e4m3"), array(1, 272, N, dtype="e4m3", strides=(1, 272))
+    a_scale = scale(7, *of_a, **({"strides": a_strides} if a_strides else {}))
+    b_scale = scale(8, *of_b, **({"strides": b_strides} if b_strides else {}))
+    libgemm.gemm(**operands(a=a, b=b, scaling=scaling, a_scale=a_scale, b_scale=b_scale))
+    found = values(last_launch())
+    names = ("a_scale_stride_m", "a_scale_stride_k", "b_scale_stride_n", "b_scale_stride_k")
+    assert tuple(found[name] for name in names) == told and [found["a_scale"], found["b_scale"]] == [at(7), at(8)]
+
+
+@in_stand_in()
+def test_scales_of_blocks_of_another_shape_are_refused():
+    good = {"a_scale": scale(7, M, 1), "b_scale": scale(8, 1, 1)}
+    for change, part in (
+        ({"a_scale": scale(7, M)}, "a_scale has shape (96,): (96, 1) is needed"),
+        (
+            {"a_scale": scale(7, 1, M)},
+            "a_scale has shape (1, 96): (96, 1) is needed with this scaling, or more along K",
+        ),
+        ({"a_scale": scale(7, M, 0)}, "a_scale has shape (96, 0)"),
+        ({"b_scale": scale(8, 1, N)}, "b_scale has shape (1, 80): (1, 1) is needed"),
+        ({"a_scale": scale(7, 2, M, 1)}, "a_scale has shape (2, 96, 1)"),
+        ({"precision": "fast"}, "precision = 4 with scaling = 3"),
+    ):
+        with pytest.raises(libgemm.Error) as error:
+            libgemm.gemm(**operands(scaling="1x128_128x128", **{**good, **change}))
+        assert part in str(error.value), str(error.value)
+    words = {"scaling": "1x128_128x128", "b_scale": scale(8, 1, 1)}
+    with pytest.raises(libgemm.Error, match=r"with this scaling, or more along K, for all or for each of 3"):
+        libgemm.gemm(**batch(a_scale=scale(7, 2, M, 1), **words))
+    assert launches() == []
+    libgemm.gemm(**batch(a_scale=scale(7, BATCH, M, 1), **words))
+    found = values(last_launch())
+    assert [found["batch_stride_a_scale"], found["batch_stride_b_scale"]] == [M, 0]
+
+
 BAD = [
     ({"a_scale": ("row", M - 1)}, "a_scale has shape (95,)"),
     ({"b_scale": ("row", N, 1)}, "b_scale has shape (80, 1)"),
@@ -71,7 +118,7 @@ def test_scales_of_another_shape_are_refused(change, part):
 def test_other_words_that_do_not_go_together_are_refused():
     rows = {"a_scale": scale(7, M), "b_scale": scale(8, N)}
     for change, part in (
-        ({**rows}, "scaling = None: allowed are 'tensor', 'row'"),
+        ({**rows}, "scaling = None: allowed are 'tensor', 'row', '1x128_128x128', '1x128_1x128', '128x128_1x128'"),
         ({**rows, "scaling": "block"}, "scaling = 'block'"),
         ({**rows, "scaling": "row", "a_scale": scale(7, M, dtype="bf16")}, "a_scale has dtype bf16: f32 is needed"),
         ({**rows, "scaling": "row", "a_scale": scale(7, M, strides=(2,))}, "strides (2,)"),

@@ -55,16 +55,47 @@ def test_it_compiles_whole_and_has_a_meta_kernel(rows):
     )
 
 
+# torch's recipes, and shapes of its scales for M, N, K of 160, 160, 272
+BLOCKS = [
+    ("BlockWise1x128", "BlockWise128x128", (160, 3), (4, 2)),  # torch has K of B in fours
+    ("BlockWise1x128", "BlockWise1x128", (160, 3), (160, 3)),
+    ("BlockWise128x128", "BlockWise1x128", (2, 3), (160, 3)),
+]
+
+
+@pytest.mark.parametrize(("of_a", "of_b", "a_shape", "b_shape"), BLOCKS, ids=str)
+def test_it_takes_scales_of_blocks_as_torch_shapes_them(of_a, of_b, a_shape, b_shape):
+    a, b = torch.randn(160, 272).to(torch.float8_e4m3fn), torch.randn(160, 272).to(torch.float8_e4m3fn).t()
+    a_scale, b_scale = torch.rand(a_shape[::-1]).t() + 0.5, torch.rand(b_shape[::-1]).t() + 0.5
+    row = torch.arange(160)
+    exact = torch.zeros(160, 160)
+    for k in range(3):
+        own = a[:, k * 128 : k * 128 + 128].float() @ b[k * 128 : k * 128 + 128].float()
+        of_rows = a_scale[row if of_a == "BlockWise1x128" else row // 128, k]
+        of_columns = b_scale[row, k] if of_b == "BlockWise1x128" else b_scale[k, row // 128]
+        exact += own * of_rows[:, None] * of_columns
+    made = libgemm.torch.scaled_mm(a, b, a_scale, of_a, b_scale, of_b, output_dtype=torch.float32)
+    assert torch.allclose(made, exact, rtol=1e-4, atol=1e-3)
+    if TYPES is not None:
+        recipes = [getattr(TYPES, name) for name in (of_a, of_b)]
+        again = libgemm.torch.scaled_mm(a, b, a_scale, recipes[0], b_scale, recipes[1], output_dtype=torch.float32)
+        assert torch.equal(again, made)
+
+
 def test_what_it_has_not_is_refused_by_name():
     a, b = operands()
     words = given(True, False)
     mixed = words | {"scale_recipe_b": given(False, False)["scale_recipe_b"]}
-    blocks = words | ({"scale_recipe_a": TYPES.BlockWise1x128, "scale_recipe_b": TYPES.BlockWise1x128} if TYPES else {})
+    blocks = words | {"scale_recipe_a": "BlockWise128x128", "scale_recipe_b": "BlockWise128x128"}
     for wrong, part in (
-        (mixed, "scale_recipe_b = .*allowed are TensorWise or RowWise, both"),
-        (blocks if TYPES else mixed, "allowed are TensorWise or RowWise, both"),
+        (mixed, "scale_recipe_b = .*allowed are TensorWise and TensorWise; RowWise and RowWise; BlockWise1x128 and"),
+        (blocks, "scale_recipe_a = BlockWise128x128, scale_recipe_b = BlockWise128x128: allowed are"),
         (words | {"swizzle_a": 1}, "swizzle_a = 1: libgemm has none"),
         (words | {"contraction_dim": (1,)}, r"contraction_dim = \(1,\)"),
+        (
+            blocks | {"scale_recipe_a": "BlockWise1x128", "scale_recipe_b": "BlockWise1x128", "scale_b": torch.ones(3)},
+            "scale_b =",
+        ),
         (words | {"scale_a": [words["scale_a"]] * 2}, "2 scales or recipes of one operand"),
     ):
         with pytest.raises(libgemm.Error, match=part):

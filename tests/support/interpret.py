@@ -91,9 +91,11 @@ def single_arguments(p: Problem) -> dict:
     for name in ("a_scale", "b_scale"):
         x = p.scales.get(name)
         found[name] = x.data_ptr() if x is not None else 0
-        found[f"batch_stride_{name}"] = (
-            x.stride(0) if x is not None and p.each_scaled and p.case.scaling == "row" else 0
-        )
+        own = x is not None and p.each_scaled and p.case.scaling != "tensor"
+        found[f"batch_stride_{name}"] = x.stride(0) if own else 0
+    of_blocks = ("a_scale_stride_m", "a_scale_stride_k", "b_scale_stride_k", "b_scale_stride_n")
+    strides = [stride for x in p.scales.values() for stride in x.stride()[-2:]] if p.by_blocks else [0] * 4
+    found |= zip(of_blocks, strides, strict=True)
     found["scaling"] = SCALINGS.index(p.case.scaling)
     found["offs_ptr"] = p.ends.data_ptr() if p.ends is not None else 0
     return found

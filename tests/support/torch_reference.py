@@ -35,7 +35,14 @@ def grouped_mm(a, b, offs=None, bias=None, precision=None, out_dtype=None, zero_
 
 
 def scaled_mm(a, b, a_scale, b_scale, scaling, bias=None, out_dtype=None, fast=False):
-    made = (a.float() @ b.float()) * a_scale * b_scale
+    a, b = a.float(), b.float()
+    if scaling in ("tensor", "row"):
+        made = (a @ b) * a_scale * b_scale
+    else:
+        rows, cols = (int(block.split("x")[0]) for block in scaling.split("_"))
+        of_a = a_scale.repeat_interleave(rows, 0).repeat_interleave(128, 1)[: a.shape[0], : a.shape[1]]
+        of_b = b_scale.repeat_interleave(128, 0).repeat_interleave(cols, 1)[: b.shape[0], : b.shape[1]]
+        made = (a * of_a) @ (b * of_b)
     return (made if bias is None else made + bias).to(out_dtype or torch.bfloat16)
 
 

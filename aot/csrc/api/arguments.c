@@ -38,7 +38,7 @@ libgemm_status check_scaling(const struct scaling *w) {
   if (w->b_type && w->b_type != w->a_type)
     return fail(LIBGEMM_UNSUPPORTED, "b_type = %d (%s) with a_type %s: no variant multiplies two types", w->b_type,
                 dtype_name(w->b_type), dtype_name(w->a_type));
-  TRY(check_range("scaling", w->scaling, LIBGEMM_SCALING_NONE, LIBGEMM_SCALING_BLOCK));
+  TRY(check_range("scaling", w->scaling, LIBGEMM_SCALING_NONE, LIBGEMM_SCALING_128X128_1X128));
   if (w->scaling == LIBGEMM_SCALING_NONE && (w->a_scale || w->b_scale))
     return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %p with scaling = 0: NULL is needed",
                 w->a_scale ? "a_scale" : "b_scale", w->a_scale ? w->a_scale : w->b_scale);
@@ -46,10 +46,11 @@ libgemm_status check_scaling(const struct scaling *w) {
   if (w->a_type != LIBGEMM_E4M3)
     return fail(LIBGEMM_UNSUPPORTED, "scaling = %d with a_type %s: no variant takes scales of such operands",
                 w->scaling, dtype_name(w->a_type));
-  if (w->scaling == LIBGEMM_SCALING_BLOCK)
-    return fail(
-        LIBGEMM_UNSUPPORTED,
-        "scaling = 3 (LIBGEMM_SCALING_BLOCK): no variant takes scales of blocks; allowed are TENSOR (1), ROW (2)");
+  if (is_by_blocks(w->scaling) && w->precision != LIBGEMM_EXACT)
+    return fail(LIBGEMM_INVALID_ARGUMENT,
+                "precision = %d with scaling = %d, of blocks, which are added up one by one: allowed is "
+                "LIBGEMM_EXACT (0)",
+                w->precision, w->scaling);
   return LIBGEMM_OK;
 }
 

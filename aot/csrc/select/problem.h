@@ -34,7 +34,9 @@ enum guard {
   GUARD_IN_ORDER = 1024,
   GUARD_SWISH = 2048,
   GUARD_HALVED = 4096,
-  GUARD_PAIRED = 8192
+  GUARD_PAIRED = 8192,
+  GUARD_BLOCKS = 16384,
+  GUARD_UNBLOCKED = 32768
 };
 
 /* What is true of one product's memory, whatever its rows need: what a copy to aligned rows could do for it. */

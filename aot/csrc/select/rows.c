@@ -59,6 +59,8 @@ static const struct {
     {GUARD_HALVED, "columns of the gate and of up that do not stand in turn along a stored row", NULL},
     {GUARD_PAIRED, "columns of the gate and of up that stand in turn along a stored row", NULL},
     {GUARD_IN_ORDER, "no row_weights, no to_rows", NULL},
+    {GUARD_BLOCKS, "scaling = LIBGEMM_SCALING_1X128_128X128", NULL},
+    {GUARD_UNBLOCKED, "no scales of blocks", NULL},
     {GUARD_CLUSTER, "fewer tiles than half the multiprocessors, and two steps in K or more to share",
      "fewer tiles in all groups than half the multiprocessors, and on average two steps in K or more to share"},
     {GUARD_SCRATCH, "the workspace of libgemm_grouped_gemm_workspace", NULL},

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from kernels.device.portable.blocks import multiply_tile_by_blocks
 from kernels.device.portable.tiles import multiply_tile, rasterise, scale_tile, store_tile
 
 
@@ -13,6 +14,7 @@ def gemm(
     lda, ldb, ldc, ldd,
     batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias,
     alpha, beta, activation, a_scale, b_scale, scaling, batch_stride_a_scale, batch_stride_b_scale,
+    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr,
     ALIGN: tl.constexpr, ACTIVATE: tl.constexpr, SCALED: tl.constexpr,
@@ -40,14 +42,26 @@ def gemm(
     bias_ptr += batch * batch_stride_bias
     if alpha == 0.0:
         K = 0  # A and B are not read
-    acc = multiply_tile(
-        a_ptr, b_ptr, lda, ldb, row, M, col, N, K,
-        BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
-    )  # fmt: skip
     if SCALED:
         a_scale += batch * batch_stride_a_scale
         b_scale += batch * batch_stride_b_scale
-        acc = scale_tile(acc, a_scale, b_scale, scaling, row, M, col, N, BLOCK_M, BLOCK_N)
+        if scaling > 2:
+            acc = multiply_tile_by_blocks(
+                a_ptr, b_ptr, lda, ldb, row, M, col, N, K, a_scale, b_scale, scaling,
+                a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+                BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
+            )  # fmt: skip
+        else:
+            acc = multiply_tile(
+                a_ptr, b_ptr, lda, ldb, row, M, col, N, K,
+                BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
+            )  # fmt: skip
+            acc = scale_tile(acc, a_scale, b_scale, scaling, row, M, col, N, BLOCK_M, BLOCK_N)
+    else:
+        acc = multiply_tile(
+            a_ptr, b_ptr, lda, ldb, row, M, col, N, K,
+            BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
+        )  # fmt: skip
     store_tile(
         acc, c_ptr, d_ptr, bias_ptr, ldc, ldd, row, M, col, N, alpha, beta, activation, BLOCK_M, BLOCK_N, ACTIVATE
     )

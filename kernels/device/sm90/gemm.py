@@ -9,8 +9,8 @@ In a cluster (CLUSTER > 1) the blocks have tiles below one another that share on
 part of it for all (multicast). That pays where rows of an operand begin on 16 but not on 32 bytes, so that a line of
 128 bytes takes TMA twice the time; elsewhere it costs a little.
 
-Tensor cores keep about 14 bits of a sum of 8-bit products. With PROMOTE those of 128 bytes of K are added to a sum in
-registers, in float32; without it they go on to the end of K.
+With PROMOTE 8-bit products of 128 of K are added to a sum in registers, in float32 (promote.py), with BLOCKS times the
+scales of their blocks; without it they go on to the end of K on the tensor cores.
 
 A kernel may be started before the one ahead of it in the stream has ended (programmatic dependent launch): it lets its
 own successor come as soon as it runs, and each of its warps waits for its predecessor before it touches memory.
@@ -21,16 +21,19 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
+from kernels.device.sm90.block_scales import arrivals, make_block_scales
 from kernels.device.sm90.epilogue import Epilogue, MaskedOutput, SplitOutput, make_output, make_scales
 from kernels.device.sm90.loader import barriers, load_partition, make_stages, meet
-from kernels.device.sm90.mainloop import multiply, multiply_promoted, wait_for_parts, zero_parts
+from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
+from kernels.device.sm90.promote import multiply_promoted
 from kernels.device.sm90.scheduler import Tiles
 
 
 @gluon.jit
 def consume(
-    tiles, stages, out, turns, NUMBER: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr, PROMOTE: gl.constexpr
-):
+    tiles, stages, out, turns, blocks, NUMBER: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr,
+    PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
+):  # fmt: skip
     """A warpgroup: multiply and store its ROWS rows of every unit or, with pingpong, of every second one."""
     FIRST: gl.constexpr = 0 if PINGPONG else NUMBER * ROWS
     meet(tiles.CLUSTER)
@@ -54,7 +57,7 @@ def consume(
             mbarrier.wait(turns.index(NUMBER), turn)
             turn ^= 1
         if PROMOTE:
-            parts, step = multiply_promoted(parts, stages, step, count, FIRST, tiles.RIGHT)
+            parts, step = multiply_promoted(parts, stages, blocks, step, count, FIRST, tiles.RIGHT, REGISTERS)
         else:
             parts, step = multiply(parts, stages, step, count, 0, FIRST, tiles.RIGHT, False)
         if PINGPONG:
@@ -72,138 +75,170 @@ def consume(
 @gluon.jit
 def make_tiles(
     M, N, K, beta, splits, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
-    CLUSTER: gl.constexpr, SWAP: gl.constexpr, SPLIT: gl.constexpr,
+    CLUSTER: gl.constexpr, SWAP: gl.constexpr, SPLIT: gl.constexpr, BLOCKS: gl.constexpr,
 ):  # fmt: skip
+    # A tile moved inside would lie across two blocks of 128 columns.
+    whole = gl.to_tensor(False) if BLOCKS else beta == 0.0
     if SWAP:
-        return Tiles(N, M, K, beta == 0.0, splits, BLOCK_N, BLOCK_M, BLOCK_K, GROUP_M, CLUSTER, SPLIT)
+        return Tiles(N, M, K, whole, splits, BLOCK_N, BLOCK_M, BLOCK_K, GROUP_M, CLUSTER, SPLIT)
     else:
-        return Tiles(M, N, K, beta == 0.0, splits, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, CLUSTER, SPLIT)
+        return Tiles(M, N, K, whole, splits, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, CLUSTER, SPLIT)
 
 
 @gluon.jit
-def run(tiles, stages, out, CONSUMERS: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr, PROMOTE: gl.constexpr):
+def run(
+    tiles, stages, out, blocks, CONSUMERS: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr,
+    PROMOTE: gl.constexpr,
+):  # fmt: skip
     turns = barriers(2)
     # Those that only meet are three warps for a cluster's barrier, which counts them: the compiler fills up to four.
+    # A thread's registers: what two or three warpgroups that multiply leave to each.
+    MANY: gl.constexpr = 232
+    FEW: gl.constexpr = 152
     if CONSUMERS == 3:
         gl.warp_specialize(
             [
-                (consume, (tiles, stages, out, turns, 0, ROWS, PINGPONG, PROMOTE)),
-                (consume, (tiles, stages, out, turns, 1, ROWS, PINGPONG, PROMOTE)),
-                (consume, (tiles, stages, out, turns, 2, ROWS, PINGPONG, PROMOTE)),
-                (load_partition, (tiles, stages)),
+                (consume, (tiles, stages, out, turns, blocks, 0, ROWS, PINGPONG, PROMOTE, FEW)),
+                (consume, (tiles, stages, out, turns, blocks, 1, ROWS, PINGPONG, PROMOTE, FEW)),
+                (consume, (tiles, stages, out, turns, blocks, 2, ROWS, PINGPONG, PROMOTE, FEW)),
+                (load_partition, (tiles, stages, blocks)),
                 (meet, (tiles.CLUSTER,)),
                 (meet, (tiles.CLUSTER,)),
             ],
             [4, 4, 1, 1, 2],
-            [152, 152, 40, 40, 40],
+            [FEW, FEW, 40, 40, 40],
         )
     elif tiles.CLUSTER > 1:
         gl.warp_specialize(
             [
-                (consume, (tiles, stages, out, turns, 0, ROWS, PINGPONG, PROMOTE)),
-                (consume, (tiles, stages, out, turns, 1, ROWS, PINGPONG, PROMOTE)),
-                (load_partition, (tiles, stages)),
+                (consume, (tiles, stages, out, turns, blocks, 0, ROWS, PINGPONG, PROMOTE, MANY)),
+                (consume, (tiles, stages, out, turns, blocks, 1, ROWS, PINGPONG, PROMOTE, MANY)),
+                (load_partition, (tiles, stages, blocks)),
                 (meet, (tiles.CLUSTER,)),
                 (meet, (tiles.CLUSTER,)),
             ],
             [4, 1, 1, 2],
-            [232, 40, 40, 40],
+            [MANY, 40, 40, 40],
         )
     else:
         gl.warp_specialize(
             [
-                (consume, (tiles, stages, out, turns, 0, ROWS, PINGPONG, PROMOTE)),
-                (consume, (tiles, stages, out, turns, 1, ROWS, PINGPONG, PROMOTE)),
-                (load_partition, (tiles, stages)),
+                (consume, (tiles, stages, out, turns, blocks, 0, ROWS, PINGPONG, PROMOTE, MANY)),
+                (consume, (tiles, stages, out, turns, blocks, 1, ROWS, PINGPONG, PROMOTE, MANY)),
+                (load_partition, (tiles, stages, blocks)),
             ],
             [4, 1],
-            [232, 40],
+            [MANY, 40],
         )
 
 
 @gluon.jit
 def store_by_tma(
     a_desc, b_desc, c_descs, d_descs, bias_ptr, M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
+    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr, PINGPONG: gl.constexpr,
     TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
+    BLOCKS: gl.constexpr,
 ):  # fmt: skip
     LEFT: gl.constexpr = BLOCK_N if SWAP else BLOCK_M
     CONSUMERS: gl.constexpr = 3 if not PINGPONG and LEFT == 192 else 2
     OWNERS: gl.constexpr = 1 if PINGPONG else CONSUMERS  # of a tile
-    tiles = make_tiles(M, N, K, beta, gl.to_tensor(1), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, CLUSTER, SWAP, False)
+    tiles = make_tiles(M, N, K, beta, gl.to_tensor(1), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, CLUSTER, SWAP, False, BLOCKS)
     stages = make_stages(
-        a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, OWNERS, CLUSTER
-    )
+        a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, OWNERS, CLUSTER,
+        ARRIVALS=arrivals(BLOCKS),
+    )  # fmt: skip
     scales = make_scales(a_scale, b_scale, scaling, M, N, CONSUMERS, LEFT // OWNERS, tiles.RIGHT, SWAP, SCALED)
+    blocks = make_block_scales(
+        a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, M, N, K, tiles,
+        stages, SWAP, BLOCKS,
+    )  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
     out = make_output(c_descs, d_descs, epilogue, CONSUMERS, BUFFERS)
-    run(tiles, stages, out, CONSUMERS, LEFT // OWNERS, PINGPONG, PROMOTE)
+    run(tiles, stages, out, blocks, CONSUMERS, LEFT // OWNERS, PINGPONG, PROMOTE)
 
 
 @gluon.jit
 def gemm_tma(
     a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
-    a_scale, b_scale, scaling,
+    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr, PINGPONG: gl.constexpr,
     TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
+    BLOCKS: gl.constexpr,
 ):  # fmt: skip
     """D leaves by TMA, in boxes all alike."""
     store_by_tma(
         a_desc, b_desc, (c_desc,), (d_desc,), bias_ptr, M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
-        BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, STAGES, BUFFERS, CLUSTER, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B,
-        ACTIVATE, SCALED, PROMOTE,
+        a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M,
+        STAGES, BUFFERS, CLUSTER, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE, BLOCKS,
     )  # fmt: skip
 
 
 @gluon.jit
 def gemm_tma_parts(
     a_desc, b_desc, c_desc, c_desc_2, c_desc_4, c_desc_8, d_desc, d_desc_2, d_desc_4, d_desc_8, bias_ptr, M, N, K,
-    alpha, beta, activation, a_scale, b_scale, scaling,
+    alpha, beta, activation,
+    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr, PINGPONG: gl.constexpr,
     TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
+    BLOCKS: gl.constexpr,
 ):  # fmt: skip
     """The same of any width: what is left of it by boxes of a half, a quarter, an eighth of the columns."""
     store_by_tma(
         a_desc, b_desc, (c_desc, c_desc_2, c_desc_4, c_desc_8), (d_desc, d_desc_2, d_desc_4, d_desc_8), bias_ptr,
-        M, N, K, alpha, beta, activation, a_scale, b_scale, scaling, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, STAGES,
-        BUFFERS, CLUSTER, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE,
+        M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
+        a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M,
+        STAGES, BUFFERS, CLUSTER, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE, BLOCKS,
     )  # fmt: skip
 
 
 @gluon.jit
 def gemm_split(
     a_desc, b_desc, c_desc, d_desc, bias_ptr, partials, semaphores, epoch, splits, M, N, K, alpha, beta, activation,
-    a_scale, b_scale, scaling,
+    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
     TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
+    BLOCKS: gl.constexpr,
 ):  # fmt: skip
     """Pingpong, and K shared by `splits` units a tile, more than a cluster has: they reduce in the workspace."""
-    tiles = make_tiles(M, N, K, beta, splits, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, SWAP, True)
-    stages = make_stages(a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP)
+    tiles = make_tiles(M, N, K, beta, splits, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, SWAP, True, BLOCKS)
+    stages = make_stages(
+        a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, ARRIVALS=arrivals(BLOCKS)
+    )
     LEFT: gl.constexpr = BLOCK_N if SWAP else BLOCK_M
     scales = make_scales(a_scale, b_scale, scaling, M, N, 2, LEFT, tiles.RIGHT, SWAP, SCALED)
+    blocks = make_block_scales(
+        a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, M, N, K, tiles,
+        stages, SWAP, BLOCKS,
+    )  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
     out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS)
     own = SplitOutput(out, epilogue, partials, semaphores, epoch, splits, out.MOST)
-    run(tiles, stages, own, 2, LEFT, True, PROMOTE)
+    run(tiles, stages, own, blocks, 2, LEFT, True, PROMOTE)
 
 
 @gluon.jit
 def gemm_masked(
     a_desc, b_desc, c_ptr, d_ptr, bias_ptr, M, N, K, ldc, ldd, alpha, beta, activation,
-    a_scale, b_scale, scaling,
+    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
-    SCALED: gl.constexpr, PROMOTE: gl.constexpr,
+    SCALED: gl.constexpr, PROMOTE: gl.constexpr, BLOCKS: gl.constexpr,
 ):  # fmt: skip
     """Pingpong, for a C or D of any alignment and leading dimension."""
-    tiles = make_tiles(M, N, K, beta, gl.to_tensor(1), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, False, False)
-    stages = make_stages(a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, False)
+    tiles = make_tiles(M, N, K, beta, gl.to_tensor(1), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, False, False, BLOCKS)
+    stages = make_stages(
+        a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, False, ARRIVALS=arrivals(BLOCKS)
+    )
     scales = make_scales(a_scale, b_scale, scaling, M, N, 2, BLOCK_M, BLOCK_N, False, SCALED)
+    blocks = make_block_scales(
+        a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, M, N, K, tiles,
+        stages, False, BLOCKS,
+    )  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False, scales)
     out = MaskedOutput(c_ptr, d_ptr, ldc, ldd, M, epilogue, BLOCK_N)
-    run(tiles, stages, out, 2, BLOCK_M, True, PROMOTE)
+    run(tiles, stages, out, blocks, 2, BLOCK_M, True, PROMOTE)

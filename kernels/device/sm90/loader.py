@@ -179,8 +179,8 @@ class Stages:
 
 
 @gluon.jit
-def load_partition(tiles, stages):
-    """One warp: brings every unit's operands through the pipeline."""
+def load_partition(tiles, stages, scales=()):
+    """One warp: brings every unit's operands through the pipeline, and scales of blocks, where there are some."""
     meet(stages.CLUSTER)
     gdc_wait()  # what the kernel before this one writes may be our A or B
     step = 0
@@ -189,6 +189,8 @@ def load_partition(tiles, stages):
         first, count = tiles.steps(unit)
         for i in range(first, first + count):
             stages.load(step, left, right, i * stages.BLOCK_K)
+            if len(scales) > 0:
+                scales[0].bring(stages, step, i, left, right)
             step += 1
     gdc_launch_dependents()  # all is read or on its way: the next kernel may come
     if stages.CLUSTER > 1:
@@ -235,10 +237,10 @@ def make_stages(
     a_desc, b_desc, SYMBOL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, SWAP: gl.constexpr, OWNERS: gl.constexpr = 1,
     CLUSTER: gl.constexpr = 1, RUN: gl.constexpr = 0, RANK: gl.constexpr = 2, IN_CLUSTER: gl.constexpr = False,
-    BY_ALL: gl.constexpr = False,
+    BY_ALL: gl.constexpr = False, ARRIVALS: gl.constexpr = 1,
 ):  # fmt: skip
     """OWNERS: warpgroups that multiply one tile. CLUSTER: blocks that share what is loaded of the right operand.
-    BY_ALL: all warps load, and a barrier of the whole block says what is empty."""
+    BY_ALL: all warps load, and a barrier of the whole block says what is empty. ARRIVALS: that say a stage is ready."""
     # A and B are the entry point's first parameters: a descriptor is five of them, of which one is its tensor map.
     A: gl.constexpr = SYMBOL + "_param_0"
     B: gl.constexpr = SYMBOL + "_param_5"
@@ -249,12 +251,12 @@ def make_stages(
         left = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, TRANS_A, A)
         right = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B, CLUSTER, RUN)
     if BY_ALL:  # no barriers that nobody uses: the compiler would give their memory to others while they are valid
-        ready = barriers(STAGES)
+        ready = barriers(STAGES, ARRIVALS)
         empty = ready
     else:
         # Of a cluster each warp tells.
         empty = barriers(STAGES, OWNERS if CLUSTER == 1 else OWNERS * 4 * CLUSTER)
-        ready = barriers(STAGES)
+        ready = barriers(STAGES, ARRIVALS)
     return Stages(
         left, right, empty, ready, STAGES, BLOCK_K, CLUSTER, SWAP, RANK, IN_CLUSTER or CLUSTER > 1, False
     )  # fmt: skip

@@ -34,12 +34,6 @@ def tied(registers, more):
 
 
 @gluon.constexpr_function
-def outputs(registers, inputs):
-    """Constraints: the accumulator comes out, `inputs` integers go in, which are read before all of it is written."""
-    return ",".join(["=&f"] * registers + ["r"] * inputs + ["~{memory}"])
-
-
-@gluon.constexpr_function
 def registers_of(parts):
     """Of a thread, all parts together."""
     rows, warps = parts[0].type.shape[0], parts[0].type.layout.warps_per_cta[0]
@@ -52,11 +46,11 @@ def element_of(dtype):
 
 
 @gluon.constexpr_function
-def step_assembly(parts, width, element, left, right, halves, alone=None):
-    """One step in K: all rows of the accumulator, by `width` columns of it, then a wait for the step before; or the
-    products of line number `alone` of the step by themselves, and a wait for them. Left and right are (LINES, ROWS,
+def step_assembly(parts, width, element, left, right, halves, alone=None, pending=1, kept=0):
+    """One step in K: all rows of the accumulator, by `width` columns of it; or the products of line number `alone` of
+    the step by themselves. Then a wait until so many are `pending`, None: no wait. Left and right are (LINES, ROWS,
     TURNED, BOX) of the operands. The parts are those of all rows, or, one behind the other, those of the same rows of
-    either half of the left operand.
+    either half of the left operand. With what is multiplied alone `kept` registers go in and come out besides.
 
     Registers are numbered part by part, within a part 64 rows by 64 rows. From one instruction's K to the next are 32
     bytes, or 16 lines of 128 bytes where an operand is turned; from one line of a row to the next all rows of a stage.
@@ -68,7 +62,7 @@ def step_assembly(parts, width, element, left, right, halves, alone=None):
     registers = sum(shape[1] for shape in shapes) * own_rows // 128
     k_step = {"bf16": 16, "f16": 16, "tf32": 8, "e4m3": 32}[element]
     turns = f", {int(left[2])}, {int(right[2])}" if k_step == 16 else ""  # of others none can be
-    first_input = 2 * registers if alone is None else registers
+    first_input = registers if alone is not None and not kept else 2 * (registers + kept)
 
     def line(operand):
         """Bytes of a line, in which it is swizzled."""
@@ -111,8 +105,8 @@ def step_assembly(parts, width, element, left, right, halves, alone=None):
                 f"wgmma.mma_async.sync.aligned.m64n{width}k{k_step}.f32.{element}.{element} "
                 f"{{{', '.join(owned[: width // 2])}}}, dl, dr, {'1' if k > steps[0] else 'p'}, 1, 1{turns};",
             ]  # fmt: skip
-    wait = f"wgmma.wait_group.sync.aligned {1 if alone is None else 0}; }}"
-    return "\n".join([*lines, "wgmma.commit_group.sync.aligned;", wait])
+    wait = "" if pending is None else f"wgmma.wait_group.sync.aligned {pending}; "
+    return "\n".join([*lines, "wgmma.commit_group.sync.aligned;", f"{wait}}}"])
 
 
 @gluon.jit
@@ -141,44 +135,6 @@ def multiply_step(parts, stages, step, adds, FIRST: gl.constexpr, WIDTH: gl.cons
     )  # fmt: skip
     given = parts + (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0), adds.to(gl.int32))  # noqa: RUF005
     return gl.inline_asm(ASSEMBLY, tied(registers_of(parts), 5), given, part_types(parts), is_pure=False)
-
-
-@gluon.jit
-def add_parts(parts, more, FIRST: gl.constexpr = 0):
-    """Part by part from number FIRST on."""
-    if len(parts) == FIRST + 1:
-        return (parts[FIRST] + more[FIRST],)
-    else:
-        return (parts[FIRST] + more[FIRST],) + add_parts(parts, more, FIRST + 1)  # noqa: RUF005
-
-
-@gluon.jit
-def multiply_line(parts, stages, step, LINE: gl.constexpr, FIRST: gl.constexpr, WIDTH: gl.constexpr):
-    """The products of one line of a step by themselves, done: a sum of the types that `parts` has."""
-    left = stages.left
-    right = stages.right
-    slot = step % stages.STAGES
-    ASSEMBLY: gl.constexpr = step_assembly(
-        parts, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
-        (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES, LINE,
-    )  # fmt: skip
-    given = (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0))
-    return gl.inline_asm(ASSEMBLY, outputs(registers_of(parts), 4), given, part_types(parts), is_pure=False)
-
-
-@gluon.jit
-def multiply_promoted(parts, stages, step, count, FIRST: gl.constexpr, WIDTH: gl.constexpr):
-    """The sum over `count` steps from number `step` on, added up in float32 line by line; and the number
-    after them."""
-    for _ in range(gl.maximum(count, 1)):
-        stages.wait_ready(step)
-        for line in gl.static_range(stages.left.LINES):
-            own = multiply_line(parts, stages, step, line, FIRST, WIDTH)
-            if line == stages.left.LINES - 1:
-                stages.release(step)
-            parts = add_parts(parts, own)
-        step += 1
-    return parts, step
 
 
 @gluon.jit

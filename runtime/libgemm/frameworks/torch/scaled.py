@@ -10,9 +10,16 @@ from torch import Tensor
 from libgemm._library import invalid
 from libgemm.frameworks.torch import functions, kernels
 
-NAMES = {"TensorWise": "tensor", "RowWise": "row"}  # torch's ScalingType -> libgemm's scaling
+SCALINGS = {  # torch's ScalingType of A and B -> libgemm's scaling
+    ("TensorWise", "TensorWise"): "tensor",
+    ("RowWise", "RowWise"): "row",
+    ("BlockWise1x128", "BlockWise128x128"): "1x128_128x128",
+    ("BlockWise1x128", "BlockWise1x128"): "1x128_1x128",
+    ("BlockWise128x128", "BlockWise1x128"): "128x128_1x128",
+}
+TURNED = [scaling for (_, b), scaling in SCALINGS.items() if b == "BlockWise1x128"]  # of B torch has N first here
 TYPES = getattr(torch.nn.functional, "ScalingType", None)  # not in versions before 2.10: then by name
-VALUES = {getattr(TYPES, name).value: scaling for name, scaling in NAMES.items()} if TYPES else {}
+NAMES = {getattr(TYPES, name).value: name for names in SCALINGS for name in names} if TYPES else {}
 
 
 @torch.library.custom_op("libgemm::scaled_mm", mutates_args=(), device_types="cuda")
@@ -42,14 +49,13 @@ def only(given: Any) -> Any:
 
 
 def scaling_of(recipe_a: Any, recipe_b: Any) -> str:
-    """Of two recipes, which must be the same: each one of torch's ScalingType, or its name."""
+    """Of two recipes, each one of torch's ScalingType, or its name."""
     given = only(recipe_a), only(recipe_b)
-    found = [NAMES.get(x) if isinstance(x, str) else VALUES.get(x.value) for x in given]
-    if found[0] is None or found[0] != found[1]:
-        raise invalid(
-            f"scale_recipe_a = {given[0]}, scale_recipe_b = {given[1]}: allowed are {' or '.join(NAMES)}, both"
-        )
-    return found[0]
+    a, b = (x if isinstance(x, str) else NAMES.get(x.value, "") for x in given)
+    if (a, b) not in SCALINGS:
+        allowed = "; ".join(f"{a} and {b}" for a, b in SCALINGS)
+        raise invalid(f"scale_recipe_a = {given[0]}, scale_recipe_b = {given[1]}: allowed are {allowed}")
+    return SCALINGS[a, b]
 
 
 def scaled_mm(
@@ -58,13 +64,20 @@ def scaled_mm(
     output_dtype: torch.dtype | None = torch.bfloat16, contraction_dim: Any = (), use_fast_accum: bool = False,
 ) -> Tensor:  # fmt: skip
     """torch.nn.functional.scaled_mm for float8_e4m3fn: mat_a [M,K] @ mat_b [K,N] of any layout, where torch takes a
-    row-major mat_a and a transposed mat_b alone. Recipes: TensorWise (a number each) and RowWise ([M,1] and [1,N]).
-    output_dtype: bfloat16, float16 or float32; bias [N] has it too. use_fast_accum: libgemm's precision "fast".
+    row-major mat_a and a transposed mat_b alone. Recipes: TensorWise (a number each), RowWise ([M,1] and [1,N]), and of
+    blocks BlockWise1x128 ([M,K/128], of mat_b [N,K/128]) with it or with BlockWise128x128 ([M/128,K/128], of mat_b
+    [K/128,N/128], rounded up; more along K are not read); scales of blocks may have any strides.
+    output_dtype: bfloat16, float16 or float32; bias [N] has it too. use_fast_accum: libgemm's precision "fast", which
+    scales of blocks do not go with.
     Raises libgemm.Error, naming what is allowed."""
     for name, given in (("swizzle_a", swizzle_a), ("swizzle_b", swizzle_b), ("contraction_dim", contraction_dim)):
         if given is not None and (not hasattr(given, "__len__") or len(given)):
             raise invalid(f"{name} = {given!r}: libgemm has none, leave it out")
     scaling, a_scale, b_scale = scaling_of(scale_recipe_a, scale_recipe_b), only(scale_a), only(scale_b)
+    if scaling in TURNED:
+        if not isinstance(b_scale, Tensor) or b_scale.dim() != 2:
+            raise invalid(f"scale_b = {b_scale!r}: a matrix of N by K / 128 is needed with this recipe")
+        b_scale = b_scale.t()
     run: Any = kernels.scaled_mm if functions.is_eager(mat_a, mat_b, a_scale, b_scale, bias) else operator
     made: Tensor = run(mat_a, mat_b, a_scale, b_scale, scaling, bias, output_dtype, bool(use_fast_accum))
     return made

@@ -52,7 +52,7 @@ def shell(command: str, folder) -> None:
 
 
 def test_every_example_has_a_command_and_every_file_a_test():
-    assert {path.name for path in EXAMPLES.glob("[!_]*")} == {*SAID, "transformers_experts.py"}
+    assert {path.name for path in EXAMPLES.glob("[!_]*")} == {*SAID, "transformers_experts.py", "fp8_linear.py"}
     assert {name for name, _ in CASES} == set(SAID) and len(CASES) == len(SAID) + 1  # C also by pkg-config
 
 

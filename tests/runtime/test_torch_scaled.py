@@ -3,11 +3,15 @@
 What the kernels compute is shown on a GPU (tests/gpu/edge_scaled.py).
 """
 
+import importlib
+import sys
+
 import libgemm
 import libgemm.torch
 import pytest
 import torch
 from libgemm.frameworks.torch import kernels, scaled
+from sample import ROOT
 from torch_reference import scaled_mm as reference
 
 TYPES = scaled.TYPES
@@ -114,3 +118,47 @@ def test_the_kernels_call_has_libgemms_words(monkeypatch):
         "bias": None, "a_scale": one, "b_scale": one, "scaling": "tensor", "out_dtype": torch.float16,
         "precision": "fast",
     }  # fmt: skip
+
+
+@pytest.fixture
+def fp8_linear(monkeypatch):
+    """examples/fp8_linear.py, and the shapes that it has libgemm multiply."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    example, shapes, own = importlib.import_module("fp8_linear"), [], libgemm.torch.scaled_mm
+
+    def counted(a, b, *args, **words):
+        shapes.append((*a.shape, b.shape[1]))
+        assert a.dtype == b.dtype == torch.float8_e4m3fn and a.is_contiguous() and b.t().is_contiguous()
+        return own(a, b, *args, **words)
+
+    monkeypatch.setattr(libgemm.torch, "scaled_mm", counted)
+    yield example, shapes
+    sys.modules.pop("fp8_linear")
+
+
+def test_the_example_s_layer_has_the_products_and_gradients_of_torchs(fp8_linear):
+    example, shapes = fp8_linear
+    layer, plain = example.Fp8Linear(96, 80, dtype=torch.bfloat16), torch.nn.Linear(96, 80, dtype=torch.bfloat16)
+    plain.load_state_dict(layer.state_dict())
+    x, grad = torch.randn(2, 5, 96, dtype=torch.bfloat16), torch.randn(2, 5, 80, dtype=torch.bfloat16)
+    x[0, 0] = 0  # a row whose largest number is 0
+    found = []
+    for module in (layer, plain):
+        own = x.clone().requires_grad_()
+        y = module(own)
+        found.append([y, *torch.autograd.grad(y, [own, module.weight, module.bias], grad)])
+    assert shapes == [(10, 96, 80), (10, 80, 96), (80, 10, 96)]
+    for name, got, want in zip(("y", "x", "weight", "bias"), *found, strict=True):
+        error = (got.float() - want.float()).norm() / want.float().norm()
+        assert error <= (0.06 if name != "bias" else 0.01), (name, float(error))
+        assert error > 0 or name == "bias", f"{name} is not of 8-bit operands"
+
+
+def test_the_example_trains_as_far_as_torchs_layer(fp8_linear, monkeypatch, capsys):
+    example, shapes = fp8_linear
+    losses = [example.train(kind, 30, "cpu", width=32, rows=64) for kind in (example.Fp8Linear, torch.nn.Linear)]
+    assert losses[0][-1] < 0.7 * losses[0][0] and losses[0][-1] < 1.1 * losses[1][-1]
+    assert len(shapes) == 30 * 5  # the first layer's input has no gradient
+    monkeypatch.setattr(sys, "argv", ["fp8_linear.py", "--device", "cpu", "--steps", "1"])
+    example.main()
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["fp8", "bfloat16"]

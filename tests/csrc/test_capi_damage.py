@@ -39,12 +39,10 @@ def read(library, index: int, size: int) -> tuple[int, bytes]:
     return library.libgemm_variant_cubin(index, buffer, size), bytes(ffi.buffer(buffer))
 
 
-@pytest.mark.parametrize("seed", range(8))
-@in_stand_in()
-def test_a_bit_that_changed_is_noticed_before_the_kernel_is_loaded(seed, tmp_path):
-    library = flipped(tmp_path, seed, random.Random(seed))
+def damaged_of(library) -> list[tuple]:
+    """The variants whose kernels do not come out of it; all others' are what they were."""
     info = ffi.new("libgemm_variant_info *", {"size": ffi.sizeof("libgemm_variant_info")})
-    damaged = []
+    found = []
     for index in range(lib.libgemm_variant_count()):
         assert lib.libgemm_variant_get(index, info) == 0
         status, cubin = read(library, index, info.cubin_bytes)
@@ -52,7 +50,19 @@ def test_a_bit_that_changed_is_noticed_before_the_kernel_is_loaded(seed, tmp_pat
             assert hashlib.sha256(cubin).hexdigest() == text(info.sha256), text(info.name)
         else:
             assert status == UNSUPPORTED and "are damaged in this library file" in text(library.libgemm_last_error())
-            damaged.append((text(info.name), text(info.op), info.target, info.trans_a, info.trans_b, info.a_type))
+            found.append((text(info.name), text(info.op), info.target, info.trans_a, info.trans_b, info.a_type))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+@in_stand_in()
+def test_a_bit_that_changed_is_noticed_before_the_kernel_is_loaded(seed, tmp_path):
+    generator, damaged = random.Random(seed), []
+    # Some bits matter to no kernel: of the zeros behind a short cubin, of how far back other zeros are copied from.
+    for attempt in range(6):
+        library = flipped(tmp_path, 10 * seed + attempt, generator)
+        if damaged := damaged_of(library):
+            break
     assert 0 < len(damaged) <= 16  # those packed together with it
     for name, op, target, trans_a, trans_b, a_type in damaged:
         if (op, target, a_type) != ("gemm", 90, 2):

@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.report.drawn import percentile
 from bench.report.rows import geomean
 from bench.report.words import OTHER_BUILD, listed, table, wrapped
+from bench.suites.scaled import BLOCKS
 
 COMMAND = "python bench/run_scaled.py"
 PEER = "torch.scaled_mm"
@@ -20,7 +21,7 @@ NAMES = {
     ("tensor", "fast"): "a number each, fast sums",
     ("row", "exact"): "of rows and columns, float32 sums",
     ("row", "fast"): "of rows and columns, fast sums",
-    ("1x128_128x128", "exact"): "of blocks (1x128, 128x128)",
+    (BLOCKS, "exact"): "of blocks (1x128, 128x128)",
 }
 
 
@@ -81,7 +82,7 @@ def scaled_item(path: Path, build: str) -> str:
     if not drawn:
         return ""
     shapes, parts = next(iter(drawn.values()))["shapes"], []
-    names = {"1x128_128x128": "scales of blocks", "row": "scales of rows and columns", "tensor": "a number each"}
+    names = {BLOCKS: "scales of blocks", "row": "scales of rows and columns", "tensor": "a number each"}
     for recipe, words in names.items():
         own = [drawn[name] for (of, _), name in NAMES.items() if of == recipe and name in drawn]
         means = dict.fromkeys(f"{one['mean']:.2f}" for one in sorted(own, key=lambda one: one["mean"]))

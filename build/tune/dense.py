@@ -29,6 +29,7 @@ from bench.suites import SUITES  # noqa: E402
 from bench.suites.dense_drawn import KINDS  # noqa: E402
 from bench.suites.records import MEASURED  # noqa: E402
 from bench.suites.roofline import aligned, floor_us  # noqa: E402
+from bench.suites.scaled import BLOCKS  # noqa: E402
 from build.tune.candidates import FAR, TYPES, candidates  # noqa: E402
 from kernels.table import model  # noqa: E402
 from kernels.table.dtypes import DTYPES  # noqa: E402
@@ -147,7 +148,7 @@ class Worker:
             steps = -(-k // 128)
             of_a, of_b = (self.scales[: x * steps].view(shape).t() for x, shape in
                           ((m, (steps, m)), (-(-n // 128), (-1, steps))))  # fmt: skip
-            words = {"scaling": "1x128_128x128", "a_scale": of_a, "b_scale": of_b}
+            words = {"scaling": BLOCKS, "a_scale": of_a, "b_scale": of_b}
         elif self.scaled:
             rows, cols = self.scales[:m], self.scales[:n]
             words = {"precision": self.precision, "scaling": "row", "a_scale": rows, "b_scale": cols}

@@ -24,6 +24,11 @@ SCALINGS = {
     "1x128_1x128": lib.LIBGEMM_SCALING_1X128_1X128,
     "128x128_1x128": lib.LIBGEMM_SCALING_128X128_1X128,
 }
+SIDES = {  # of those of blocks: how many rows of A, and columns of B, share a scale
+    "1x128_128x128": (1, 128),
+    "1x128_1x128": (1, 1),
+    "128x128_1x128": (128, 1),
+}
 ACTIVATIONS: dict[str | None, int] = {None: lib.LIBGEMM_ACTIVATION_NONE} | {
     name.rsplit("_", 1)[1].lower(): value for value, name in sorted(ffi.typeof("libgemm_activation").elements.items())
 }
@@ -133,7 +138,6 @@ def set_bias(args: Any, bias: View, n: int, count: int | None) -> None:
 def set_scales(args: Any, scaling: str | None, batch: int | None, launch: LaunchStream, a: Any, b: Any) -> None:
     """Of a_scale and b_scale, for an args that has its sizes; of a batch each product has its own, or all one."""
     args.scaling = pick(SCALINGS, scaling, "scaling")
-    blocks = str(scaling).split("_")
     for place, (name, array, length) in enumerate((("a_scale", a, args.m), ("b_scale", b, args.n))):
         if array is None:
             raise invalid(f"{name} is needed with scaling = {scaling!r}")
@@ -145,8 +149,7 @@ def set_scales(args: Any, scaling: str | None, batch: int | None, launch: Launch
         elif scaling == "row":
             set_row_scales(args, name, found, length, place, batch)
         else:
-            share = 128 if blocks[place] == "128x128" else 1
-            set_block_scales(args, name, found, -(-length // share), place, batch)
+            set_block_scales(args, name, found, -(-length // SIDES[str(scaling)][place]), place, batch)
         setattr(args, name, pointer(found.pointer))
 
 

@@ -159,16 +159,9 @@ def question(
     """A struct of `kind` to ask with, as if all the workspace that could help were given."""
     name = dtype_name(dtype)
     args, _ = new_args(
-        kind,
-        name,
-        out_name(out_dtype, name),
-        alpha=1.0,
-        beta=0.0,
-        activation=activation,
-        precision=precision,
-        variant=None,
-        stream=0,
-    )
+        kind, name, out_name(out_dtype, name), alpha=1.0, beta=0.0, activation=activation, precision=precision,
+        variant=None, stream=0,
+    )  # fmt: skip
     args.trans_a, args.trans_b = pick(LAYOUTS, layout, "layout")
     args.workspace, args.workspace_bytes = pointer(16), 1 << 62
     return args

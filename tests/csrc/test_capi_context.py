@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 from built import TARGET, needs
-from calls import Call, allocate, at, context, current, current_context, driver, launches, log, ok, refused
+from calls import Call, allocate, at, context, current, current_context, driver, launches, log, memory, ok, refused
 from libgemm._library import ffi, lib
 from stand_in import in_stand_in
 
@@ -56,6 +56,23 @@ def test_the_workspace_is_that_of_the_gpu_that_owns_d():
 
 def workspace_of(call: Call) -> int:
     return lib.libgemm_gemm_workspace(call.args, ffi.new("uint64_t *"))
+
+
+@pytest.mark.parametrize("op", ["gemm", "grouped_mm"])
+@in_stand_in()
+def test_what_is_remembered_of_a_context_goes_with_it(op):
+    """A function is of one context: of one made anew, whose handle is the same, it is no function any more."""
+    used = []
+    for _ in range(3):
+        memory.cache_clear()  # what there was went with the context
+        call = Call(op)
+        for _ in range(3):
+            ok(call.run())
+            used.append(launches()[-1]["by"])
+        assert driver().cuDevicePrimaryCtxReset_v2(0) == 0
+        again = ctypes.c_void_p()
+        assert driver().cuDevicePrimaryCtxRetain(ctypes.byref(again), 0) == 0 and again.value == context(0)
+    assert used == ["kernel"] + ["function"] * 8
 
 
 @in_stand_in()

@@ -35,7 +35,7 @@ FIRST = ("cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuD
 LOADING = ("cuLibraryLoadData", "cuLibraryGetKernel", "cuKernelSetAttribute", "cuKernelGetFunction")
 ALWAYS = ("cuPointerGetAttribute", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuLaunchKernelEx")
 SPECIAL = ("cuTensorMapEncodeTiled", "cuCtxGetDevice", "cuStreamIsCapturing", "cuMemcpyHtoDAsync_v2", "cuLibraryUnload",
-           "cuCtxPopCurrent_v2", "cuDevicePrimaryCtxGetState",
+           "cuCtxPopCurrent_v2", "cuDevicePrimaryCtxGetState", "cuCtxGetId",
            "cuGetErrorName", "cuGetErrorString")  # fmt: skip
 
 
@@ -171,6 +171,23 @@ def test_a_failed_pop_does_not_take_the_launch_back():
         ok(call.run())
         fail(None)
         assert len(launches()) == number + 1 and driver().cuCtxPopCurrent_v2(None) == 0
+
+
+def launched_by(call) -> str:
+    ok(call.run())
+    return launches()[-1]["by"]
+
+
+@pytest.mark.parametrize("function", ["cuCtxGetId", "cuKernelGetFunction"])
+@in_stand_in()
+def test_a_kernel_whose_function_cannot_be_had_is_launched_by_its_own_handle(function):
+    call = Call("gemm")
+    assert launched_by(call) == "kernel"  # the first: nothing is remembered yet
+    for code in CODES:
+        fail(f"{function}:1:{code}")
+        assert launched_by(call) == "kernel"
+    fail(None)
+    assert [launched_by(call) for _ in range(2)] == ["function"] * 2
 
 
 @in_stand_in()

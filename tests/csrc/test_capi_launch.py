@@ -140,6 +140,7 @@ def test_a_shared_b_becomes_one_dense_gemm():
     ok(Call("gemm", bias=at(4), activation=1, alpha=0.5).run())
     first, second = launches()
     assert first["kernel"] == "gemm" or first["kernel"].startswith("gemm_")  # and not grouped_mm
+    assert [first.pop("by"), second.pop("by")] == ["kernel", "function"]  # the second is remembered: one plan of both
     assert first == second
     assert Call("grouped_mm", **shared).explain(TARGET)[1].variant == Call("gemm").explain(TARGET)[1].variant
 

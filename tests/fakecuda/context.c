@@ -177,7 +177,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   CALL(cuDevicePrimaryCtxRetain, NEED_INIT, ",'device':%d", device);
   if (!context) return done(CUDA_ERROR_INVALID_VALUE);
   if (!is_device(device)) return done(CUDA_ERROR_INVALID_DEVICE);
+  static uint64_t made;
   *context = &contexts[device];
+  if (!contexts[device].retained || contexts[device].reset) contexts[device].id = ++made;
   contexts[device].reset = 0;
   note(",'retained':%d", ++contexts[device].retained);
   return done(CUDA_SUCCESS);
@@ -222,6 +224,19 @@ CUresult cuCtxGetCurrent(CUcontext *context) {
   if (!context) return done(CUDA_ERROR_INVALID_VALUE);
   *context = depth ? stack[depth - 1] : NULL;
   note(",'device':%d", context_device(*context));
+  return done(CUDA_SUCCESS);
+}
+
+uint64_t context_id(CUdevice device) { return contexts[device].id; }
+
+// NULL stands for the current one.
+CUresult cuCtxGetId(CUcontext context, unsigned long long *id) {
+  CALL(cuCtxGetId, NEED_INIT, NULL);
+  if (!id) return done(CUDA_ERROR_INVALID_VALUE);
+  if (!context && depth) context = stack[depth - 1];
+  if (!context || context_device(context) < 0) return done(CUDA_ERROR_INVALID_CONTEXT);
+  if (!context->retained || context->reset) return done(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  *id = context->id;
   return done(CUDA_SUCCESS);
 }
 

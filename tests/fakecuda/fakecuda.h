@@ -12,7 +12,7 @@ struct fakecuda_parameter {
 
 // A launch that the driver's rules allow, just before it would begin.
 struct fakecuda_launch {
-  const void *function;  // the handle it was asked for by
+  const void *handle;  // the kernel's, a CUkernel, also where the launch was asked for by a function
   const char *kernel;
   int device;
   uint32_t grid[3], block[3], cluster[3], shared;

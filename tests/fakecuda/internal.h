@@ -17,7 +17,7 @@ typedef struct Graph *CUgraph;
 typedef void *CUgraphNode;
 typedef struct Library *CUlibrary;
 typedef struct Kernel *CUkernel;
-typedef void *CUfunction;  // a Function or, as the driver allows, a CUkernel
+typedef void *CUfunction;  // of Kernel.handles or, as the driver allows, a CUkernel
 
 typedef enum {
   CUDA_SUCCESS = 0,
@@ -42,7 +42,7 @@ typedef enum {
   X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet)       \
   X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease_v2)         \
   X(cuDevicePrimaryCtxGetState) X(cuDevicePrimaryCtxReset_v2) X(cuCtxEnablePeerAccess)                          \
-  X(cuCtxGetCurrent) X(cuCtxGetDevice) X(cuCtxSetCurrent) X(cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2)           \
+  X(cuCtxGetCurrent) X(cuCtxGetId) X(cuCtxGetDevice) X(cuCtxSetCurrent) X(cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2)           \
   X(cuCtxSynchronize) X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuStreamSynchronize) X(cuStreamIsCapturing)      \
   X(cuStreamGetCtx) X(cuPointerGetAttribute) X(cuPointerGetAttributes) X(cuMemAlloc_v2) X(cuMemFree_v2)          \
   X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) X(cuMemsetD8_v2)         \
@@ -86,7 +86,7 @@ void keep_launch(void);  // makes the line of this call the answer of fakecuda_l
 CUresult done(CUresult result);
 const char *safe(const char *text);  // text without characters that JSON would need escaped; valid until the next use
 
-enum { MAX_DEVICES = 16, DEFAULT_SHARED = 49152 };
+enum { MAX_DEVICES = 16, DEFAULT_SHARED = 49152, CONTEXTS = 4 };  // the last so many of a device, by their ids
 
 typedef struct {
   int log;  // file descriptor, or -1
@@ -106,6 +106,7 @@ extern int forked;
 struct Context {
   int retained;    // destroyed when it falls to zero
   int reset;       // destroyed, until it is retained anew
+  uint64_t id;     // another one each time it is made
   unsigned peers;  // bit of each device whose memory it can access beside its own
 };
 
@@ -113,6 +114,7 @@ int is_device(CUdevice device);
 int max_shared(CUdevice device);  // opt-in shared memory per block
 CUresult current_context(CUcontext *context);
 CUdevice context_device(CUcontext context);  // -1: not a context
+uint64_t context_id(CUdevice device);        // of its context; 0 before the first
 int can_access(CUcontext context, CUcontext owner);
 void forget_memory(CUcontext context);
 CUresult stream_context(CUstream stream, CUcontext *context);
@@ -131,7 +133,8 @@ struct Kernel {
   char *name;
   struct Library *library;
   Function functions[MAX_DEVICES];
-  uint32_t block[3];  // required block dimensions, 0 when any will do
+  uint64_t handles[MAX_DEVICES][CONTEXTS];  // a CUfunction is the address of one, which has its context's id
+  uint32_t block[3];                        // required block dimensions, 0 when any will do
   size_t parameters;
   Parameter *parameter;
 };

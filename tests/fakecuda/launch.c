@@ -41,10 +41,9 @@ static CUresult check_shape(const LaunchConfig *launch, const Function *function
   return launch->shared <= (limit > DEFAULT_SHARED ? limit : DEFAULT_SHARED) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static void tell(const LaunchConfig *launch, CUfunction handle, const Function *function, const uint32_t cluster[3],
-                 void **parameters) {
+static void tell(const LaunchConfig *launch, const Function *function, const uint32_t cluster[3], void **parameters) {
   const Kernel *kernel = function->kernel;
-  struct fakecuda_launch told = {.function = handle, .kernel = kernel->name, .device = function->device};
+  struct fakecuda_launch told = {.handle = kernel, .kernel = kernel->name, .device = function->device};
   memcpy(told.grid, launch->grid, sizeof(told.grid));
   memcpy(told.block, launch->block, sizeof(told.block));
   memcpy(told.cluster, cluster, sizeof(told.cluster));
@@ -76,6 +75,7 @@ static CUresult record(const LaunchConfig *launch, CUfunction handle, void **par
   note(",'shared':%u,'stream':'0x%llx','device':%d", launch->shared, (unsigned long long)(uintptr_t)launch->stream,
        context_device(current));
   note(",'handle':'0x%llx'", (unsigned long long)(uintptr_t)kernel);  // kernels of several libraries share a name
+  note(",'by':'%s'", handle == kernel ? "kernel" : "function");
 
   result = stream_context(launch->stream, &context);
   if (result != CUDA_SUCCESS) return result;
@@ -95,7 +95,7 @@ static CUresult record(const LaunchConfig *launch, CUfunction handle, void **par
   }
   note("]");
   keep_launch();
-  if (watcher.launch) tell(launch, handle, function, cluster, parameters);
+  if (watcher.launch) tell(launch, function, cluster, parameters);
   note(",'captured':%d", is_captured(launch->stream));
   if (!is_captured(launch->stream)) return CUDA_SUCCESS;
   CapturedLaunch captured = {.function = handle, .kernel = kernel, .shared = launch->shared};

@@ -179,10 +179,12 @@ CUresult find_function(CUfunction handle, Function **function) {
         if (result == CUDA_SUCCESS) *function = &kernel->functions[context_device(context)];
         return result;
       }
-      for (int d = 0; d < MAX_DEVICES; d++) {
-        *function = &kernel->functions[d];
-        if (handle == *function) return CUDA_SUCCESS;
-      }
+      const uint64_t *place = handle, *first = &kernel->handles[0][0];
+      if (place < first || place >= first + MAX_DEVICES * CONTEXTS) continue;
+      int device = (int)((place - first) / CONTEXTS);  // of a context made anew a function is another one
+      if (*place != context_id(device)) return CUDA_ERROR_INVALID_HANDLE;
+      *function = &kernel->functions[device];
+      return CUDA_SUCCESS;
     }
   }
   return CUDA_ERROR_INVALID_HANDLE;
@@ -203,8 +205,11 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
   CUresult result = is_kernel(kernel) ? find_function(kernel, &found) : CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS) note(",'kernel':'%s','device':%d", safe(kernel->name), found->device);
   if (result == CUDA_SUCCESS) result = check_binary(kernel, found->device);
-  if (result == CUDA_SUCCESS) *function = found;
-  return done(result);
+  if (result != CUDA_SUCCESS) return done(result);
+  uint64_t id = context_id(found->device), *handle = &found->kernel->handles[found->device][id % CONTEXTS];
+  *handle = id;
+  *function = handle;
+  return done(CUDA_SUCCESS);
 }
 
 enum { MAX_THREADS = 0, BINARY_VERSION = 6, MAX_DYNAMIC_SHARED = 8 };

@@ -13,9 +13,9 @@ static const struct signature *signature_of(const char *entry) {
   finding(__LINE__, __FILE__, "a known kernel", "%s", entry);
 }
 
-static const struct row *row_of(const void *function) {
+static const struct row *row_of(const void *handle) {
   for (int32_t i = 0; i < row_count; i++)
-    if ((const void *)atomic_load(&row_states[i].kernel) == function) return &rows[i];
+    if ((const void *)atomic_load(&row_states[i].kernel) == handle) return &rows[i];
   return NULL;
 }
 
@@ -34,7 +34,7 @@ static void keep(const struct fakecuda_launch *told, int at, struct launch *l) {
 static void on_launch(const struct fakecuda_launch *told) {
   if (seen.launches++ >= MOST_LAUNCHES) return;
   struct launch *l = &seen.launch[seen.launches - 1];
-  *l = (struct launch){.row = row_of(told->function), .signature = signature_of(told->kernel)};
+  *l = (struct launch){.row = row_of(told->handle), .signature = signature_of(told->kernel)};
   l->device = told->device;
   l->grid = told->grid[0], l->block = told->block[0], l->cluster = told->cluster[0], l->shared = told->shared;
   REQUIRE((size_t)l->signature->count == told->parameters, "%s", told->kernel);

@@ -120,6 +120,7 @@ HOT static libgemm_status run(const libgemm_gemm_args *a, const struct operands 
   CUdeviceptr workspace = (CUdeviceptr)a->workspace;
   fill_call(a, o, &call);
   if (plan->copier) TRY(queue_copies(p, plan->copier, device, &call, &workspace, a->stream));
+  call.function = function_of(plan, device);
   TRY(find_maps(plan, device, &call));
   call.splits = plan->splits;
   if (plan->row->guard & GUARD_CLUSTER) {

@@ -144,6 +144,7 @@ static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operand
   TRY(check_pointers(a, o, device));
   TRY(plan_for(p, device, make_plan, &made, &plan));
   fill_call(a, o, &call);
+  call.function = function_of(plan, device);
   TRY(find_maps(plan, device, &call));
   call.splits = plan->splits;
   if (plan->row->guard & GUARD_CLUSTER) call.cluster = plan->splits;

@@ -113,6 +113,7 @@ static libgemm_status run(const libgemm_moe_mm_args *a, const struct operands *o
   TRY(check_pointers(a, o, device));
   TRY(plan_for(p, device, make_plan, &made, &plan));
   fill_call(a, o, &call);
+  call.function = function_of(plan, device);
   TRY(find_maps(plan, device, &call));
   /* Each group adds at most a part of a tile. */
   int64_t tiles = (a->m / plan->row->block_m + a->groups) * ceil_div(a->n, plan->row->block_n);

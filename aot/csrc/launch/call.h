@@ -46,6 +46,7 @@ struct call {
   int32_t scaling;
   int64_t batch_stride_a_scale, batch_stride_b_scale;
   int64_t a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k; /* of those of blocks */
+  CUfunction function; /* of the row's kernel in the current context; NULL: the driver is to look it up */
   CUdeviceptr scratch; /* Triton's trailing scratch pointers: in the workspace, null for rows without scratch_bytes */
   int32_t no_size;     /* 0, beside each map, as are strides: Triton passes them, kernels read the map alone */
   int64_t no_stride;

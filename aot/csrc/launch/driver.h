@@ -83,6 +83,7 @@ typedef struct CUlaunchConfig {
   X(primary_ctx_get_state, "cuDevicePrimaryCtxGetState", (CUdevice device, unsigned *flags, int *active))         \
   X(ctx_get_device, "cuCtxGetDevice", (CUdevice * device))                                                        \
   X(ctx_get_current, "cuCtxGetCurrent", (CUcontext * context))                                                    \
+  X(ctx_get_id, "cuCtxGetId", (CUcontext context, unsigned long long *id))                                        \
   X(ctx_push_current, "cuCtxPushCurrent_v2", (CUcontext context))                                                 \
   X(ctx_pop_current, "cuCtxPopCurrent_v2", (CUcontext * context))                                                 \
   X(stream_is_capturing, "cuStreamIsCapturing", (CUstream stream, int *status))                                   \

@@ -29,7 +29,7 @@ enum { KEPT = 4096, SETS = 2048, WAYS = 8 }; /* entries; places in an index, fou
 struct known_plan {
   struct problem problem;
   struct plan plan;
-  uint16_t recent[TENSOR_COUNT]; /* of each tensor, the number of the map that was used last */
+  struct recent recent;
 };
 
 struct known_map {
@@ -152,7 +152,7 @@ HOT static void fetch(const void *from, size_t bytes) {
 HOT static void fetch_ahead(const struct known_plan *found) {
   fetch(found->plan.row, sizeof(struct row));
   for (int i = 0; i < TENSOR_COUNT; i++)
-    if (found->recent[i] || i == TENSOR_A) fetch(&memory->maps[found->recent[i]], sizeof(struct known_map));
+    if (found->recent.maps[i] || i == TENSOR_A) fetch(&memory->maps[found->recent.maps[i]], sizeof(struct known_map));
 }
 
 HOT static const struct plan *cached_plan(const struct problem *key, const char *variant) {
@@ -176,7 +176,7 @@ static void cache_plan(const struct problem *key, const struct plan *plan) {
   if (!kept) return;
   struct known_plan *made = &kept->plans[add(&kept->plan_index, hash_of_plan(key))];
   *made = (struct known_plan){.problem = *key, .plan = *plan};
-  made->plan.recent = made->recent;
+  made->plan.recent = &made->recent;
 }
 
 HOT libgemm_status plan_for(struct problem *p, const struct device *device, plan_maker make, struct plan *made,

@@ -5,6 +5,13 @@
 #include "launch/call.h"
 #include "select/problem.h"
 
+/* What the last call by a plan used, and the next one most likely does. */
+struct recent {
+  CUfunction function;        /* the row's kernel in a context; NULL: none yet */
+  unsigned long long context; /* which one: a context made anew has another number, also where its handle is the same */
+  uint16_t maps[TENSOR_COUNT]; /* of each tensor, where cached_map found it */
+};
+
 /* How one dense call runs: what was found out about a problem. */
 struct plan {
   const struct row *row;
@@ -12,7 +19,7 @@ struct plan {
   uint64_t semaphore_bytes;
   int64_t blocks;           /* of the launch; of packed groups the most of it: what they need is counted anew */
   const struct row *copier; /* what must run before it, or NULL */
-  uint16_t *recent;         /* of each tensor, the map that was used last, for cached_map; NULL where none is kept */
+  struct recent *recent;    /* NULL where nothing is kept */
 };
 
 /* One matrix as a row's copies see it: all that its tensor map is made of. */
@@ -38,5 +45,8 @@ libgemm_status plan_for(struct problem *problem, const struct device *device, pl
  * *recent, unless it is NULL, says where to look first, and then where it was. */
 struct tensor_map *cached_map(const struct matrix *matrix, uint16_t *recent);
 void cache_map(const struct matrix *matrix, const struct tensor_map *map);
+
+/* A plan's kernel in the current context, as call.function is to be; NULL where that cannot be had. */
+CUfunction function_of(const struct plan *plan, const struct device *device);
 
 #endif

@@ -77,7 +77,7 @@ HOT libgemm_status find_maps(const struct plan *plan, const struct device *devic
     if (!row->boxes[i].rows || (i >= TENSOR_C && i < TENSOR_D && !reads_c)) continue;
     struct matrix matrix = matrix_of(row, call, i);
     matrix.device = (int16_t)device->ordinal, matrix.box = row->boxes[i];
-    maps[i] = cached_map(&matrix, plan->recent ? plan->recent + i : NULL);
+    maps[i] = cached_map(&matrix, plan->recent ? plan->recent->maps + i : NULL);
     if (maps[i] && !owns) continue;
     if (!owns) own(call, i);
     owns = true;

@@ -49,7 +49,10 @@ def activated(z: torch.Tensor, layer: Layer) -> torch.Tensor:
         return functions[layer.activation](z)
     gate, up = z.chunk(2, 1) if layer.gate == "halves" else (z[:, ::2], z[:, 1::2])
     if layer.limit:
-        gate, up = gate.clamp(max=layer.limit), up.clamp(-layer.limit, layer.limit)
+        # Not by clamp: at the limit its slope is that of within in some versions of torch, half of it in others.
+        most = torch.full_like(gate, layer.limit)
+        gate = torch.where(gate > most, most, gate)
+        up = torch.where(up > most, most, torch.where(up < -most, -most, up))
         return gate * torch.sigmoid(1.702 * gate) * (up + 1)
     return functions[layer.activation](gate) * up
 

@@ -19,7 +19,7 @@
  *                  a_type LIBGEMM_BF16: d_type LIBGEMM_BF16 or LIBGEMM_F32, precision LIBGEMM_EXACT
  *                  a_type LIBGEMM_F32:  d_type LIBGEMM_F32, precision LIBGEMM_TF32, _TF32X3 or _IEEE (no default)
  *                  a_type LIBGEMM_E4M3: d_type LIBGEMM_BF16, _F16 or _F32, precision LIBGEMM_EXACT or LIBGEMM_FAST;
- *                                       of libgemm_gemm alone, with scales or without (libgemm_scaling)
+ *                                       of libgemm_gemm and libgemm_grouped_mm, with scales or without
  *   Alignment    none is required but the element's own: a pointer to float32 is a multiple of 4, to 16-bit types of 2,
  *                to group ends of their 4 or 8, to tables of 8. Operands whose pointers, leading dimensions and
  *                contiguous extents are multiples of 16 bytes run faster.
@@ -127,7 +127,8 @@ typedef enum libgemm_precision {
  *   op(A)[i][k] has a_scale[i' * a_scale_stride_m + k / 128 * a_scale_stride_k], i' = i (1X128) or i / 128 (128X128)
  *   op(B)[k][j] has b_scale[j' * b_scale_stride_n + k / 128 * b_scale_stride_k]
  * Each 128 of K is multiplied by its scales and added up in float32: precision is EXACT. On Hopper 1X128_128X128
- * (activations and weights of DeepSeek-V3) has fast kernels, the two others run on the reference set.
+ * (activations and weights of DeepSeek-V3) has fast kernels, the two others run on the reference set. So has
+ * libgemm_grouped_mm where ends cut the rows, A is not transposed and B is, D is bfloat16 and there is no activation.
  * Scales may be 0, infinite or NaN: they are factors like others. Where A and B are not read, scales are not read
  * either. Other operands than 8-bit ones take none (UNSUPPORTED). */
 typedef enum libgemm_scaling {
@@ -325,8 +326,13 @@ typedef struct libgemm_grouped_mm_args {
   int32_t zero_tail; /* 1: with M or N, set what is past the last end to 0: no bias, no activation, C is not read. Not
                         with shared_b. With K and NONE, where D has no tail: 0 or 1, without effect */
   int32_t b_type;  /* 0: a_type. Another type than a_type is refused: no variant multiplies two types yet */
-  int32_t scaling; /* libgemm_scaling: all but NONE (0) is refused, no variant takes scales yet */
-  const void *a_scale, *b_scale; /* NULL with NONE */
+  int32_t scaling; /* libgemm_scaling: any with a_type LIBGEMM_E4M3, else NONE (0); with K none of blocks */
+  const void *a_scale, *b_scale; /* float32, as libgemm_scaling says, both; NULL with NONE. Of a packed A or B all rows
+                                    or columns have theirs one after the other, or at one stride; those of blocks count
+                                    rows and columns over all groups */
+  int64_t batch_stride_a_scale, batch_stride_b_scale; /* elements from one group's scales to the next; 0: shared. Of an
+                                    operand that M or N cuts not used */
+  int64_t a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k; /* as in libgemm_gemm_args */
 } libgemm_grouped_mm_args;
 
 /* Set defaults: everything 0 but size, alpha = 1, offs_format = LIBGEMM_ENDS_I32. */

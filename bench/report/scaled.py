@@ -12,9 +12,8 @@ from bench.report.words import OTHER_BUILD, listed, table, wrapped
 from bench.suites.scaled import BLOCKS
 
 COMMAND = "python bench/run_scaled.py"
-PEER = "torch.scaled_mm"
-LARGE = 2048  # rows from which a product is held to be bound by multiplying, beside bf16's
-FEW = 128  # and up to which by the bytes of B
+LARGE = {"list": 2048, "drawn": 2048, "groups": 512}  # rows (of groups that have some, on average) from which a product
+FEW = {"list": 128, "drawn": 128, "groups": 16}  # is held to be bound by multiplying, and up to which by the bytes of B
 LONG_US = 10  # of a floor that a share is stated of
 NAMES = {
     ("tensor", "exact"): "a number each, float32 sums",
@@ -25,18 +24,24 @@ NAMES = {
 }
 
 
+def is_large(row: dict) -> bool:
+    return bool(row["m"] / row.get("filled", 1) >= LARGE[row["kind"]])
+
+
+def has_few(row: dict) -> bool:
+    return bool(row["m"] / row.get("filled", 1) <= FEW[row["kind"]])
+
+
 def summary(rows: list[dict]) -> dict:
     """Ratios are the other's time over libgemm's, where the other takes the shape: `beside` of them."""
-    ratios = [row["peers"][PEER] / row["ours_us"] for row in rows if PEER in row["peers"]]
+    ratios = [us / row["ours_us"] for row in rows for us in row["peers"].values()]
     found = {"shapes": len(rows), "beside": len(ratios)}
     if ratios:
         found |= {"mean": geomean(ratios), "low": percentile(ratios, 5), "least": min(ratios)}
     parts = {
-        "large_bf16": [row["bf16_us"] / row["ours_us"] for row in rows if row["m"] >= LARGE],
-        "few_bf16": [row["bf16_us"] / row["ours_us"] for row in rows if row["m"] <= FEW],
-        "few_share": [
-            row["floor_us"] / row["ours_us"] for row in rows if row["m"] <= FEW and row["floor_us"] >= LONG_US
-        ],
+        "large_bf16": [row["bf16_us"] / row["ours_us"] for row in rows if is_large(row)],
+        "few_bf16": [row["bf16_us"] / row["ours_us"] for row in rows if has_few(row)],
+        "few_share": [row["floor_us"] / row["ours_us"] for row in rows if has_few(row) and row["floor_us"] >= LONG_US],
     }
     return found | {name: geomean(values) for name, values in parts.items() if values}
 
@@ -44,7 +49,7 @@ def summary(rows: list[dict]) -> dict:
 def summarise(rows: list[dict]) -> dict[str, dict[str, dict]]:
     """kind -> what scales and sums -> figures."""
     found: dict[str, dict[str, dict]] = {}
-    for kind in ("list", "drawn"):
+    for kind in LARGE:
         for (recipe, sums), name in NAMES.items():
             own = [row for row in rows if (row["kind"], row["recipe"], row["accumulation"]) == (kind, recipe, sums)]
             if own:
@@ -73,25 +78,35 @@ def lines(found: dict) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def scaled_item(path: Path, build: str) -> str:
-    """An item of the first screen, where the report is of the same build."""
-    report = path.with_suffix(".fp8.json")
-    if not report.is_file() or (found := json.loads(report.read_text()))["build_id"] != build:
-        return ""
-    drawn = {name: one for name, one in found["summary"]["drawn"].items() if "mean" in one}
-    if not drawn:
-        return ""
-    shapes, parts = next(iter(drawn.values()))["shapes"], []
-    names = {BLOCKS: "scales of blocks", "row": "scales of rows and columns", "tensor": "a number each"}
+def means_of(found: dict[str, dict], blocks: str) -> str:
+    """The mean ratios of one kind's recipes, those of a recipe from the least on; what stands for scales of blocks."""
+    shapes, parts = next(iter(found.values()))["shapes"], []
+    names = {BLOCKS: blocks, "row": "those of rows", "tensor": "a number each"}
     for recipe, words in names.items():
-        own = [drawn[name] for (of, _), name in NAMES.items() if of == recipe and name in drawn]
+        own = [found[name] for (of, _), name in NAMES.items() if of == recipe and name in found]
         means = dict.fromkeys(f"{one['mean']:.2f}" for one in sorted(own, key=lambda one: one["mean"]))
         beside = {one["beside"] for one in own} - {shapes}
         taken = f" (the {min(beside)} that torch takes)" if beside else ""
         if own:
             parts.append(f"{' to '.join(list(means)[:: max(len(means) - 1, 1)])} with {words}{taken}")
-    words = f"- **fp8 (e4m3)**, beside `torch.nn.functional.scaled_mm`, over {shapes} shapes drawn at random"
-    return wrapped(f"{words}: {listed(parts)}.", "  ")
+    return listed(parts)
+
+
+def scaled_item(path: Path, build: str) -> str:
+    """An item of the first screen, where the report is of the same build."""
+    report = path.with_suffix(".fp8.json")
+    if not report.is_file() or (found := json.loads(report.read_text()))["build_id"] != build:
+        return ""
+    words = {
+        "drawn": ("torch's `scaled_mm` over {} shapes drawn at random", "scales of blocks"),
+        "groups": ("`scaled_grouped_mm` over {} drawn layers of experts", "scales of blocks (torch: of rows)"),
+    }
+    parts = []
+    for kind, (beside, blocks) in words.items():
+        own = {name: one for name, one in found["summary"].get(kind, {}).items() if "mean" in one}
+        if own:
+            parts.append(f"{beside.format(next(iter(own.values()))['shapes'])}: {means_of(own, blocks)}")
+    return wrapped(f"- **fp8 (e4m3)** beside {'; beside '.join(parts)}.", "  ") if parts else ""
 
 
 def scaled_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
@@ -105,9 +120,11 @@ def scaled_words(path: Path, build: str, origin: Callable[[Path, str, dict], str
         return [wrapped(f"{where} {OTHER_BUILD}")]
     words = (
         f"e4m3 operands, bfloat16 D, beside `torch.nn.functional.scaled_mm` of torch {found['torch']} with the same "
-        f"recipe, on a list and on shapes drawn with seed {found['seed']}. Ratios are the other's time over libgemm's, "
-        f"of the shapes that torch takes. Large products have {LARGE} rows or more, few rows are {FEW} at most; their "
-        f"share of the floor is of those that would take {LONG_US} us or more."
+        f"recipe, on a list and on shapes drawn with seed {found['seed']}, and on packed groups of drawn layers of "
+        "experts beside `scaled_grouped_mm`, which has scales of rows and columns alone: they stand beside blocks too. "
+        f"Ratios are the other's time over libgemm's, of the shapes that torch takes. Large products have "
+        f"{LARGE['drawn']} rows or more, few rows are {FEW['drawn']} at most, of groups {LARGE['groups']} and "
+        f"{FEW['groups']} on average; their share of the floor is of those that would take {LONG_US} us or more."
     )
     return [
         wrapped(f"{where} {words}"),

@@ -1,10 +1,11 @@
-"""8-bit products to measure: a fixed list, and forward products of drawn layers. Nothing is tuned on them. Standard
-library only.
+"""8-bit products to measure: a fixed list, forward products of drawn layers, and those of drawn layers of experts.
+Nothing is tuned on them. Standard library only.
 """
 
 import random
 
 from bench.suites.dense_drawn import forward
+from bench.suites.layers_drawn import layers
 from bench.suites.packed import LONGEST_US
 from bench.suites.roofline import floor_us
 
@@ -51,4 +52,18 @@ def drawn(seed: int, count: int) -> list[dict]:
         if shape not in taken and floor_us(one) < LONGEST_US:
             taken.add(shape)
             found.append(one)
+    return found
+
+
+def drawn_groups(seed: int, count: int) -> list[dict]:
+    """So many products of layers of experts, whose ends cut the rows, forward and back. torch wants N and K to be
+    multiples of 16."""
+    found: list[dict] = []
+    for layer in layers(seed, 4 * count):
+        if layer["ragged"] != "M" or len(found) == count:
+            continue
+        one = {**layer, "id": f"drawn group {len(found)}", "kind": "groups", "layout": "NT", "dtype": "e4m3",
+               "n": layer["n"] // 16 * 16, "k": layer["k"] // 16 * 16, "out": "same",
+               "filled": sum(size > 0 for size in layer["sizes"])}  # fmt: skip
+        found.append(one)
     return found

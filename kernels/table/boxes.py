@@ -31,9 +31,11 @@ class Boxes:
         if self.family.by_units and (name in ("a_desc", "b_desc") or not self.family.grouped):
             return self.unit(name)
         rows, cols = c.block_m, c.block_n // c.parts
+        sharers = 2 if self.family.cooperative and self.family.grouped else 1  # warpgroups, each with its left rows
         if self.family.swap_ab:
-            sharers = 2 if self.family.cooperative else 1  # warpgroups, each with its columns
             rows, cols = c.block_m // c.parts, c.block_n // self.halves // sharers
+        elif sharers == 2:
+            rows = c.block_m // sharers
         boxes = {
             "a_desc": (self.problem.a, c.block_m // c.a_boxes, c.block_k),
             "b_desc": (self.problem.a, c.block_k, c.block_n),

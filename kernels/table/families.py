@@ -62,6 +62,8 @@ CLUSTER = {
     "guards": ("cluster", "descriptor_ab"), "split": "cluster", "store": "reduce", "light_epilogue": True,
     "by_units": True,
 }  # fmt: skip
+SCALED = TMA | {"module": "sm90.grouped_mm_scaled", "entry": "grouped_mm_scaled"}
+SCALED_SWAP = SCALED | {"swap_ab": True, "balanced": True}
 EXPERTS = TMA | {"guards": ("align16", "descriptor", "in_order", "rows"), "swap_ab": True, "balanced": True}
 SM90 = [
     Family("gemm", "coop", cooperative=True, **DENSE),
@@ -82,6 +84,9 @@ SM90 = [
         "grouped_mm", "coop_swap", "sm90.grouped_mm_swap", "grouped_mm_swap", cooperative=True, swap_ab=True,
         balanced=True, **TMA,
     ),
+    Family("grouped_mm", "scaled_swap", **SCALED_SWAP),
+    Family("grouped_mm", "scaled_coop_swap", cooperative=True, **SCALED_SWAP),
+    Family("grouped_mm", "scaled_coop", cooperative=True, **SCALED),
     Family("grouped_mm", "pingpong", "sm90.grouped_mm_pingpong", **TMA),
     Family("grouped_mm", "cluster", "sm90.grouped_mm_cluster", **CLUSTER | {"guards": ("cluster", "descriptor")}),
     Family("moe_mm", "swap", "sm90.moe_mm", "moe_mm", **EXPERTS),

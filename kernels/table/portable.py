@@ -30,10 +30,13 @@ def reference_rows(target: int):
     for op in OPS:
         kernel = REFERENCE[op].kernel
         for a, d, precision in TYPES:
-            if DTYPES[a].scaled and op != "gemm":
+            if DTYPES[a].scaled and op == "grouped_gemm":
                 continue
             for layout in LAYOUTS:
                 problem = Problem(op, a, d, precision, layout)
+                if DTYPES[a].scaled and op == "grouped_mm":
+                    yield Variant(problem, general(precision), kernel, target, rate=12)
+                    continue
                 packed = op == "grouped_mm" and layout[0] == "n"
                 aligned = precision in ("exact", "tf32", "fast") and (op == "gemm" or packed)
                 measured = target == 90 and (packed or precision == "tf32" or DTYPES[a].scaled)

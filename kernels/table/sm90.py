@@ -11,7 +11,7 @@ from kernels.table.targets import TARGETS
 
 MASKED = ("masked", 64, 128, 64)  # for a C or D that TMA cannot address
 # Of a layout's tiles in order of what each gained:
-FIRST = 14  # so many also come with float32 inputs or output
+FIRST = 14  # so many also come with float32 inputs or output, and with 8-bit inputs and a float16 output
 FLOAT = (
     ("coop", 128, 256, 64),
     ("coop_swap", 192, 192, 64),
@@ -112,7 +112,8 @@ def tuned_rows(problem: Problem, *, blocks: bool = False):
         return
     tiles = found.tiles[problem.layout]
     heavy = [tile for tile in tiles if not DENSE_SM90[tile[0]].light_epilogue]
-    own = dict.fromkeys((*tiles[: FIRST if problem.d == "f32" else None], *(FLOAT if problem.a == "f32" else ())))
+    seldom = problem.d == "f32" or (DTYPES[problem.a].scaled and problem.d == "f16")
+    own = dict.fromkeys((*tiles[: FIRST if seldom else None], *(FLOAT if problem.a == "f32" else ())))
     for tile in (*own, MASKED):
         wide = problem.a == "f32" or (DENSE_SM90[tile[0]].cooperative and problem.d == "f32")
         for activated in (False, True):

@@ -3,6 +3,7 @@
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import EXPERTS_SM90, PACKED_SM90, POINTERS_SM90, Family
 from kernels.table.model import tuned
+from kernels.table.sm90 import block_scale_bytes
 from kernels.table.spec import Config, Problem, Variant
 from kernels.table.targets import TARGETS
 
@@ -60,6 +61,46 @@ def grouped_rows(problem: Problem):
             yield grouped_variant(problem, kernel, cut, m, n)
         if not wide and (kernel, m, n) in ACTIVATED:
             yield grouped_variant(problem, kernel, cut, m, n, activated=True)
+
+
+# Of 8-bit operands, by how they are scaled and added up: family, rows of A, columns of B, and the rate, as measured.
+SCALED_TILES = {
+    ("unblocked", "exact"): (("scaled_coop", 128, 128, 238), ("scaled_swap", 64, 64, 96), ("scaled_swap", 32, 64, 96)),
+    ("unblocked", "fast"): (
+        ("scaled_coop", 128, 128, 330), ("scaled_coop_swap", 128, 128, 299), ("scaled_swap", 64, 64, 231),
+        ("scaled_swap", 32, 64, 136),
+    ),
+    ("blocks", "exact"): (
+        ("scaled_coop", 128, 128, 387), ("scaled_coop_swap", 128, 128, 50), ("scaled_swap", 64, 64, 120),
+        ("scaled_swap", 32, 64, 139),
+    ),
+}  # fmt: skip
+
+
+def scaled_config(problem: Problem, family: Family, m: int, n: int, blocks: bool) -> Config:
+    """grouped_config beside the scales: of blocks in each stage, else for each warpgroup."""
+    owners = 2 if family.cooperative else 1
+    parts = m // RUN if family.swap_ab else n // 64
+    leaves = 2 * m * n // parts // owners * DTYPES[problem.d].bytes
+    step = (m + n) * 128 + (block_scale_bytes(m) if blocks else 0)
+    if not blocks:
+        leaves += 2 * 4 * (m + n)
+    stages = min(8, (TARGETS[90].shared_bytes - SPARE - leaves) // step)
+    boxes = m // RUN if family.swap_ab else 1
+    return Config(m, n, 128, 4, stages, parts=parts, persistent=True, a_boxes=boxes)
+
+
+def scaled_rows(problem: Problem):
+    """The rows for packed groups of 8-bit operands whose ends cut the rows: K comes last in both, as tensor cores take
+    it. D is bfloat16."""
+    if problem.layout != "nt" or problem.d != "bf16":
+        return
+    for (scales, precision), tiles in SCALED_TILES.items():
+        for family, m, n, rate in tiles if precision == problem.precision else ():
+            record = PACKED_SM90[family]
+            config = scaled_config(problem, record, m, n, scales == "blocks")
+            guard = tuple(sorted((*record.guards, "rows", "linear", scales)))
+            yield Variant(problem, config, record.kernel, 90, guard, rate)
 
 
 # Of large groups of arrays of pointers: tile -> its rate, as measured.

@@ -16,7 +16,7 @@ from kernels.table.portable import (
     small_groups_row,
 )
 from kernels.table.sm90 import hopper_rows
-from kernels.table.sm90_grouped import expert_rows, grouped_rows, pointer_rows
+from kernels.table.sm90_grouped import expert_rows, grouped_rows, pointer_rows, scaled_rows
 from kernels.table.spec import LAYOUTS, Problem, Variant
 from kernels.table.targets import DEFAULT_TARGETS
 from kernels.table.untuned import untuned_rows
@@ -29,6 +29,7 @@ def fast_rows(target: int):
         if target == 90:
             yield from hopper_rows(problem)
             if DTYPES[a].scaled:
+                yield from scaled_rows(Problem("grouped_mm", a, d, precision, layout))
                 continue
             yield from grouped_rows(Problem("grouped_mm", a, d, precision, layout))
             if a == d != "f32" and layout[0] == "n":

@@ -71,12 +71,10 @@ def verify(options: argparse.Namespace) -> int:
 
 def explain(options: argparse.Namespace) -> int:
     words: dict[str, Any] = {
-        name: getattr(options, name) for name in ("dtype", "layout", "precision", "activation", "target")
+        name: getattr(options, name) for name in ("dtype", "layout", "precision", "activation", "scaling", "target")
     }
     if options.groups is None:
-        choice = libgemm.explain(options.m, options.n, options.k, scaling=options.scaling, **words)
-    elif options.scaling is not None:
-        raise invalid(f"--scaling {options.scaling} with --groups: no kernel for groups takes scales")
+        choice = libgemm.explain(options.m, options.n, options.k, **words)
     else:
         words["ragged"] = options.ragged
         choice = libgemm.explain_grouped_mm(options.m, options.n, options.k, options.groups, **words)

@@ -135,22 +135,36 @@ def set_bias(args: Any, bias: View, n: int, count: int | None) -> None:
         args.bias = pointer(vector(bias, "bias", n))
 
 
-def set_scales(args: Any, scaling: str | None, batch: int | None, launch: LaunchStream, a: Any, b: Any) -> None:
-    """Of a_scale and b_scale, for an args that has its sizes; of a batch each product has its own, or all one."""
+def set_scales(
+    args: Any, scaling: str | None, counts: tuple[int | None, int | None], launch: LaunchStream, a: Any, b: Any
+) -> None:
+    """Of a_scale and b_scale, for an args that has its sizes. `counts` are how many matrices there are of a and of b,
+    each with scales of its own, or all with one; None: it is one matrix."""
     args.scaling = pick(SCALINGS, scaling, "scaling")
     for place, (name, array, length) in enumerate((("a_scale", a, args.m), ("b_scale", b, args.n))):
+        batch = counts[place]
         if array is None:
             raise invalid(f"{name} is needed with scaling = {scaling!r}")
         found = view(array, name, launch)
         same_type("f32", **{name: found})
         if scaling == "tensor":
-            if math.prod(found.shape) != 1:
-                raise invalid(f"{name} has shape {found.shape}: one element is needed with scaling = 'tensor'")
+            set_number(args, name, found, batch)
         elif scaling == "row":
             set_row_scales(args, name, found, length, place, batch)
         else:
             set_block_scales(args, name, found, -(-length // SIDES[str(scaling)][place]), place, batch)
         setattr(args, name, pointer(found.pointer))
+
+
+def set_number(args: Any, name: str, found: View, batch: int | None) -> None:
+    """One element for all matrices, or a vector of one for each."""
+    if batch is not None and len(found.shape) == 1 and found.shape[0] == batch:
+        setattr(args, f"batch_stride_{name}", found.strides[0])
+    elif math.prod(found.shape) != 1:
+        raise invalid(
+            f"{name} has shape {found.shape}: one element is needed with scaling = 'tensor'"
+            f"{'' if batch is None else f', or a vector of {batch}'}"
+        )
 
 
 def set_row_scales(args: Any, name: str, found: View, length: int, place: int, batch: int | None) -> None:

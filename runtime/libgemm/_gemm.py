@@ -115,7 +115,7 @@ def gemm_anew(
     if bias_view is not None:
         set_bias(args, bias_view, right.cols, batch if batched else None)
     if scales is not None:
-        set_scales(args, scaling, batch if batched else None, launch, *scales)
+        set_scales(args, scaling, (batch, batch) if batched else (None, None), launch, *scales)
     _args.run("gemm", args, a, launch)
     if out is not None:
         written([out])

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from libgemm._args import (
     Activation,
     Precision,
+    Scaling,
     need_c,
     new_args,
     output,
@@ -18,6 +19,7 @@ from libgemm._args import (
     same_type,
     set_bias,
     set_matrices,
+    set_scales,
 )
 from libgemm._framework import LaunchStream, written
 from libgemm._known import ONE, ZERO, Key, Known, learn_torch
@@ -83,6 +85,7 @@ def ragged_of(a: View, b: View, ends: Ends) -> int:
 def packed(
     a: Any, b: Any, ends: Any, leading_zero: bool, c: Any, alpha: float, beta: float, bias: Any, activation: str | None,
     precision: str | None, out: Any, out_dtype: Any, tail: str, variant: str | None, stream: Any,
+    scaling: str | None = None, scales: tuple[Any, Any] | None = None,
 ) -> Any:  # fmt: skip
     """Both calls over packed operands: again for torch tensors like those of a call before, else anew."""
     options = (
@@ -91,11 +94,11 @@ def packed(
         and tail == "leave" and variant is None and leading_zero is False
         else (alpha, beta, activation, precision, out_dtype, tail, variant, leading_zero)
     )  # fmt: skip
-    made, key = known.again(a, b, c, out, bias, ends, options, stream)
+    made, key = (None, None) if scales else known.again(a, b, c, out, bias, ends, options, stream)
     if made is None:
         made = packed_anew(
             a, b, Ends(ends, "group_offsets" if leading_zero else "offs", leading_zero), c, alpha, beta, bias,
-            activation, precision, out, out_dtype, tail, variant, stream, key,
+            activation, precision, out, out_dtype, tail, variant, stream, key, scaling, scales,
         )  # fmt: skip
     return made
 
@@ -103,6 +106,7 @@ def packed(
 def packed_anew(
     a: Any, b: Any, ends: Ends, c: Any, alpha: float, beta: float, bias: Any, activation: str | None,
     precision: str | None, out: Any, out_dtype: Any, tail: str, variant: str | None, stream: Any, key: Key | None,
+    scaling: str | None, scales: tuple[Any, Any] | None,
 ) -> Any:  # fmt: skip
     """The general way. What went well is kept under `key`, if there is one."""
     learn_torch()
@@ -141,6 +145,10 @@ def packed_anew(
     set_matrices(args, a=left, b=right, c=c_matrix, d=d)
     if bias_view is not None:
         set_bias(args, bias_view, right.cols, None if shared else groups)
+    if scales:
+        cut = {lib.LIBGEMM_RAGGED_M: 0, lib.LIBGEMM_RAGGED_N: 1}.get(ragged)  # the operand that is one matrix
+        counts = None if cut == 0 else groups, None if cut == 1 or shared else groups
+        set_scales(args, scaling, counts, launch, *scales)
     run("grouped_mm", args, a, launch)
     written([out])
     if key is not None:
@@ -152,7 +160,8 @@ def packed_anew(
 def grouped_mm(
     a: T, b: Any, offs: Any = None, *, c: Any = None, alpha: float = ONE, beta: float = ZERO, bias: Any = None,
     activation: Activation | None = None, precision: Precision | None = None, out: T | None = None,
-    out_dtype: Any = None, tail: Literal["leave", "zero"] = "leave", variant: str | None = None, stream: Any = None,
+    out_dtype: Any = None, tail: Literal["leave", "zero"] = "leave", scaling: Scaling | None = None,
+    a_scale: Any = None, b_scale: Any = None, variant: str | None = None, stream: Any = None,
 ) -> T:  # fmt: skip
     """act(alpha * a @ b + beta * c + bias) for each group g; offs [G] has the end e of each, s is the end before, or 0.
 
@@ -163,20 +172,26 @@ def grouped_mm(
 
     This is torch's grouped_mm, with ends that may be int64 and with what gemm() has beside the product.
 
-    a, b   of one dtype: float16, bfloat16 or float32. Each row-major or transposed (one of the last two strides is 1),
-           at any leading dimension, alignment and group stride.
+    a, b   of one dtype: float16, bfloat16, float32 or float8_e4m3fn. Each row-major or transposed (one of the last two
+           strides is 1), at any leading dimension, alignment and group stride. 8-bit ones are fast where rows are cut
+           and K is contiguous (a row-major, b transposed) into bfloat16, without activation.
     offs   int32 or int64, contiguous, on the device, where it is read: nothing waits for it. Ends that fall or run past
            what they cut give wrong numbers, but no access outside the arrays.
     c      shape and dtype of out; read only when beta is not 0, then `out` serves where c is None.
     bias   [N], or [G,N] with a row for each group; out's dtype.
     out    row-major to write to; may be c. out_dtype: a's dtype (default) or float32.
+    scaling, a_scale, b_scale
+           of e4m3 inputs, float32, as in gemm(): a 3-D operand has scales for each of its matrices, in one dimension
+           more ([G,N] of b's columns, say), or those of one for all; a 2-D one for all its rows, or columns, as it
+           stands. Where both are 2-D each group has scales of its own, or all the same; none of blocks.
     tail   what becomes of rows or columns of out past the last end: "leave" them as they were, or "zero".
     activation, precision, variant, stream as in gemm().
     Returns out, or a new array of a's framework. Raises Error. Order, memory and autograd are as in gemm().
     """
     made: T = packed(
-        a, b, offs, False, c, alpha, beta, bias, activation, precision, out, out_dtype, tail, variant, stream
-    )
+        a, b, offs, False, c, alpha, beta, bias, activation, precision, out, out_dtype, tail, variant, stream, scaling,
+        None if scaling is None and a_scale is None and b_scale is None else (a_scale, b_scale),
+    )  # fmt: skip
     return made
 
 

@@ -208,7 +208,7 @@ def explain(
 def explain_grouped_mm(
     m: int, n: int, k: int, groups: int, dtype: Any = "bf16", *, ragged: Ragged = "m", out_dtype: Any = None,
     layout: Layout = "nt", activation: Activation | None = None, precision: Precision | None = None,
-    aligned: bool = True, target: int = 0,
+    aligned: bool = True, scaling: Scaling | None = None, target: int = 0,
 ) -> Choice:  # fmt: skip
     """The same for grouped_mm() with a matrix for each group where nothing is cut; other arguments as in explain().
 
@@ -218,6 +218,8 @@ def explain_grouped_mm(
     args = question("grouped_mm", dtype, out_dtype, layout, activation, precision)
     pack(args, m, n, k, aligned)
     args.groups, args.ragged = groups, pick(RAGGED, ragged, "ragged")
+    if scaling is not None:
+        args.scaling = pick(SCALINGS, scaling, "scaling")
     return ask("grouped_mm", args, target)
 
 

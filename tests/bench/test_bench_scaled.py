@@ -5,12 +5,16 @@ import json
 import pytest
 
 from bench.report.scaled import NAMES, lines, scaled_item, scaled_words, summarise
-from bench.suites.scaled import BLOCKS, KINDS, LIST, drawn, listed
+from bench.suites.scaled import BLOCKS, KINDS, LIST, drawn, drawn_groups, listed
 
 ROWS = [
     {"kind": kind, "m": m, "recipe": recipe, "accumulation": sums, "ours_us": 10.0, "bf16_us": 18.0, "floor_us": 8.0 if
      m == 4096 else 12.0, "peers": {"torch.scaled_mm": us}}
     for kind in ("list", "drawn") for recipe, sums in KINDS for m, us in ((4096, 12.0), (16, 27.0))
+]  # fmt: skip
+GROUPS = [
+    {**row, "kind": "groups", "filled": 4, "peers": {"torch.scaled_grouped_mm": 20.0}} for row in ROWS
+    if row["kind"] == "drawn" and row["recipe"] != "tensor"
 ]  # fmt: skip
 
 
@@ -21,6 +25,23 @@ def test_a_seed_draws_its_shapes_again_and_none_of_the_list():
     assert len(shapes) == 60 and not shapes & set(LIST)
     assert all(row["n"] % 16 == row["k"] % 16 == 0 < row["k"] for row in found)
     assert [(row["m"], row["n"], row["k"]) for row in listed()] == list(LIST)
+
+
+def test_a_seed_draws_its_layers_again():
+    found = drawn_groups(7, 12)
+    assert found[:5] == drawn_groups(7, 5) and found != drawn_groups(8, 12) and len(found) == 12
+    for layer in found:
+        assert layer["ragged"] == "M" and sum(layer["sizes"]) == layer["m"] and layer["n"] % 16 == layer["k"] % 16 == 0
+        assert len(layer["sizes"]) == layer["groups"] and layer["filled"] == sum(size > 0 for size in layer["sizes"])
+
+
+def test_groups_stand_beside_torchs_and_count_rows_of_one():
+    found = summarise([*ROWS, *GROUPS])
+    assert list(found) == ["list", "drawn", "groups"]
+    one = found["groups"]["of blocks (1x128, 128x128)"]
+    assert (one["shapes"], one["beside"], one["mean"]) == (2, 2, pytest.approx(2.0))
+    assert one["large_bf16"] == one["few_bf16"] == pytest.approx(1.8)  # of 1,024 rows and of 4 in each
+    assert "a number each, float32 sums" not in found["groups"]
 
 
 def test_a_summary_has_each_recipe_and_way_to_add():
@@ -51,7 +72,7 @@ def test_a_shape_that_torch_refuses_counts_as_such():
 
 
 def test_readme_shows_times_of_its_own_build_alone(tmp_path):
-    report = {"build_id": "b", "torch": "2.11", "seed": 3, "summary": summarise(ROWS)}
+    report = {"build_id": "b", "torch": "2.11", "seed": 3, "summary": summarise([*ROWS, *GROUPS])}
     (tmp_path / "GPU.fp8.json").write_text(json.dumps(report))
 
     def origin(path, command, found):
@@ -62,8 +83,9 @@ def test_readme_shows_times_of_its_own_build_alone(tmp_path):
     assert "seed 3" in words and "| 1.80 " in words
     assert "| 1.80 " not in "".join(scaled_words(tmp_path / "GPU.json", "another", origin))
     item = " ".join(scaled_item(tmp_path / "GPU.json", "b").split())
+    assert "over 2 drawn layers of experts: 2.00 with scales of blocks (torch: of rows)" in item
     assert "over 2 shapes" in item and "1.80 with a number each" in item
-    assert "1.80 with scales of blocks, 1.80 with scales of rows and columns" in item
+    assert "1.80 with scales of blocks, 1.80 with those of rows" in item
     refused = [{**row, "peers": {}} if row["m"] == 16 and row["recipe"] == BLOCKS else row for row in ROWS]
     report["summary"] = summarise(refused)
     (tmp_path / "GPU.fp8.json").write_text(json.dumps(report))

@@ -16,7 +16,9 @@ pytestmark = needs(90)  # these rows are Hopper's
 ROWS, COLUMNS, INNER, NOTHING = range(4)  # libgemm_ragged
 LD = 128  # of every operand
 MOST = 2**31 - 257  # LIBGEMM_MAX_SIZE
-TYPES = {"f16": 1, "bf16": 2, "f32": 3}
+TYPES = {"f16": 1, "bf16": 2, "f32": 3, "e4m3": 4}
+BYTES = {"f32": 4, "e4m3": 1}  # others have 2
+PRECISIONS = {"tf32": 1, "fast": 4}
 LAYOUTS = ("nn", "nt", "tn", "tt")
 OWN = {ROWS: "b", INNER: "cd", NOTHING: "abcd"}  # what each group has one of its own of
 
@@ -188,7 +190,9 @@ def test_an_empty_product_is_explained_whatever_its_leading_dimensions():
 
 
 def pinned(v, ragged: int, **fields) -> Call:
-    types = {"a_type": TYPES[v.a_type], "d_type": TYPES[v.d_type], "precision": int(v.precision == "tf32")}
+    types = {"a_type": TYPES[v.a_type], "d_type": TYPES[v.d_type], "precision": PRECISIONS.get(v.precision, 0)}
+    if "_scaled_" in v.name:
+        types |= {"scaling": 3 if "_blocks" in v.name else 2, "a_scale": at(9), "b_scale": at(10)}
     return call(ragged, "nt"[v.trans_a] + "nt"[v.trans_b], variant=v.name, **types, **fields)
 
 
@@ -203,7 +207,7 @@ def test_every_row_launches_as_many_blocks_as_fit_and_describes_matrices_group_b
     seen = fast_rows()
     assert len(seen) > 40 and len(fast_rows("rows")) + len(fast_rows("equal")) == len(seen)
     for v in seen:
-        element, d_bytes = (4 if x == "f32" else 2 for x in (v.a_type, v.d_type))
+        element, d_bytes = (BYTES.get(x, 2) for x in (v.a_type, v.d_type))
         cuts_k = v.trans_a and not v.trans_b
         for ragged in (ROWS,) if "_rows" in v.name else (INNER, NOTHING) if cuts_k else (NOTHING,):
             for m, n in ((M, N), (3000, 128)):

@@ -2,10 +2,11 @@
 stand-in."""
 
 import ctypes
+import itertools
 
 import pytest
 from built import TARGET, needs
-from calls import GROUPS, HOST, Call, at, last_launch, launches, ok, refused, values
+from calls import HOST, Call, at, last_launch, launches, ok, refused, values
 from libgemm._library import ffi, lib, text
 from libgemm.inspect import variants
 from stand_in import in_stand_in
@@ -47,9 +48,10 @@ def test_words_that_do_not_go_together_are_refused(fields, parts):
 @in_stand_in()
 def test_what_no_kernel_takes_is_refused_by_name():
     refused(scaled(b_type=lib.LIBGEMM_BF16).run(), "UNSUPPORTED", "b_type = 2 (bf16)", "a_type e4m3")
-    refused(Call("grouped_mm", **E4M3).run(), "UNSUPPORTED", "no variant computes grouped_mm e4m3 -> bf16")
     refused(Call("grouped_gemm", **E4M3).run(), "UNSUPPORTED", "no variant computes grouped_gemm e4m3 -> bf16")
-    assert launches() == [] and GROUPS
+    blocks = {"scaling": 3, "a_scale": at(7), "b_scale": at(8), "ragged": 2, "trans_a": 1}
+    refused(Call("grouped_mm", **E4M3, **blocks).run(), "UNSUPPORTED", "scaling = 3, of blocks, with ragged = 2")
+    assert launches() == []
 
 
 @pytest.mark.parametrize("d_type", [1, 2, 3])
@@ -61,6 +63,66 @@ def test_a_kernel_is_told_where_scales_are_and_what_they_are(precision, d_type):
         found = values(last_launch())
         places = [at(7), at(8)] if kind else [0, 0]
         assert [found["scaling"], found["a_scale"], found["b_scale"]] == [kind, *places]
+
+
+def packed(kind: int, **fields) -> Call:
+    """Groups that Hopper's fast kernels take, with scales of this kind."""
+    sizes = {"m": 96, "n": 784, "k": 528, "lda": 528, "ldb": 528, "ldd": 784, "trans_b": 1, "batch_stride_b": 784 * 528}
+    scales = {"scaling": kind, "a_scale": at(7), "b_scale": at(8)} if kind else {}
+    return Call("grouped_mm", **{**E4M3, **sizes, **scales, **fields})
+
+
+SHARED = {"batch_stride_a_scale": 11, "batch_stride_b_scale": 13}
+
+
+@pytest.mark.parametrize("precision", [0, 4])
+@in_stand_in()
+def test_groups_have_scales_of_their_own_but_of_what_is_packed(precision):
+    for ragged, kind in itertools.product(range(4), (0, 1, 2, 3, 4, 5)):
+        if kind > 2 and (precision == 4 or ragged == 2):
+            continue
+        stacked = {"batch_stride_a": 96 * 528, "batch_stride_d": 96 * 784}
+        ok(packed(kind, precision=precision, ragged=ragged, **stacked, **SHARED, **STRIDES).run())
+        found = values(last_launch())
+        assert [found["a_scale"], found["b_scale"]] == ([at(7), at(8)] if kind else [0, 0])
+        if kind == 0:
+            continue
+        assert found.get("batch_stride_a_scale", 0) == (0 if ragged == 0 else 11)
+        assert found["batch_stride_b_scale"] == (0 if ragged == 1 else 13)
+        if "a_scale_stride_m" in found:
+            assert {name: found[name] for name in STRIDES} == STRIDES
+
+
+@needs(90)
+@in_stand_in()
+def test_hopper_has_fast_kernels_for_packed_rows_and_their_scales():
+    for precision, kind, fast in ((0, 1, 1), (0, 2, 1), (0, 3, 1), (4, 2, 1), (0, 4, 0), (0, 5, 0)):
+        ok(packed(kind, precision=precision, **STRIDES).run())
+        name = last_launch()["variant"]
+        assert ("_scaled_" in name) == fast and ("_blocks" in name) == (kind == 3), name
+    for change in ({"activation": 1}, {"d_type": 1}, {"ragged": 3}, {"trans_b": 0, "ldb": 784}):
+        stacked = {"batch_stride_a": 96 * 528, "batch_stride_d": 96 * 784}
+        ok(packed(2, **stacked, **change).run())
+        assert "_scaled_" not in last_launch()["variant"]
+
+
+@in_stand_in()
+def test_scales_of_groups_are_refused_as_those_of_one_product_are():
+    refused(packed(2, a_scale=0).run(), "INVALID_ARGUMENT", "a_scale is NULL")
+    refused(packed(2, b_scale=at(8) + 2).run(), "INVALID_ARGUMENT", "b_scale = 0x", "multiple of 4")
+    refused(packed(0, a_scale=at(7)).run(), "INVALID_ARGUMENT", "a_scale = 0x", "scaling = 0")
+    refused(packed(3, precision=4).run(), "INVALID_ARGUMENT", "precision = 4 with scaling = 3")
+    assert launches() == []
+    ok(packed(2, a_scale=16, b_scale=16, alpha=0.0).run())  # nobody's memory: not read
+    assert values(last_launch())["scaling"] == 0
+
+
+@in_stand_in()
+def test_a_shared_b_takes_its_scales_along():
+    shared = {"shared_b": 1, "offs": 0, **STRIDES}
+    ok(packed(3, **shared).run())
+    found = values(last_launch())
+    assert [found["a_scale"], found["b_scale"], *(found[name] for name in STRIDES)] == [at(7), at(8), *STRIDES.values()]
 
 
 STRIDES = {"a_scale_stride_m": 5, "a_scale_stride_k": 1, "b_scale_stride_n": 7, "b_scale_stride_k": 2}

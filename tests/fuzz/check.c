@@ -179,3 +179,18 @@ void use_span(struct spans *s, const char *what, uint64_t begin, uint64_t bytes)
   s->used[s->count].begin = begin;
   s->used[s->count++].end = begin + bytes;
 }
+
+void check_scales(const struct launch *l, const struct scales *s) {
+  bool by_blocks = l->row->guard & GUARD_BLOCKS;  // whose kernels take one kind of scales
+  REQUIRE(has(l, "scaling") == (s->a_type == LIBGEMM_E4M3 && !by_blocks), "%s", l->row->name);
+  if (s->a_type != LIBGEMM_E4M3) return;
+  if (by_blocks) REQUIRE(s->scaling == LIBGEMM_SCALING_1X128_128X128, "%s", l->row->name);
+  if (!by_blocks)
+    REQUIRE(value(l, "scaling") == (s->read ? s->scaling : 0), "scaling %lld", (long long)value(l, "scaling"));
+  REQUIRE(!(l->row->guard & GUARD_UNBLOCKED) || s->scaling < LIBGEMM_SCALING_1X128_128X128, "%s", l->row->name);
+  REQUIRE((uint64_t)value(l, "a_scale") == (s->read ? (uint64_t)(uintptr_t)s->a_scale : 0));
+  REQUIRE((uint64_t)value(l, "b_scale") == (s->read ? (uint64_t)(uintptr_t)s->b_scale : 0));
+  if (!s->read || !has(l, "a_scale_stride_m")) return;
+  REQUIRE(value(l, "a_scale_stride_m") == s->strides[0] && value(l, "a_scale_stride_k") == s->strides[1]);
+  REQUIRE(value(l, "b_scale_stride_n") == s->strides[2] && value(l, "b_scale_stride_k") == s->strides[3]);
+}

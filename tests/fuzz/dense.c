@@ -31,18 +31,6 @@ static void give_workspace(struct bytes *in, libgemm_gemm_args *a, int gpu) {
   if (rarely(in, 4)) a->workspace_bytes = (uint64_t)some_limit(in);
 }
 
-// 8-bit operands, with scales or without.
-static void narrow(struct bytes *in, libgemm_gemm_args *a, int gpu) {
-  a->a_type = LIBGEMM_E4M3;
-  a->precision = pick(in, 2) ? LIBGEMM_FAST : LIBGEMM_EXACT;
-  a->scaling = (int32_t)pick(in, a->precision == LIBGEMM_FAST ? 3 : 6);
-  if (a->scaling == LIBGEMM_SCALING_NONE) return;
-  a->a_scale_stride_m = pick(in, 2) ? 1 : a->k / 128 + 1, a->a_scale_stride_k = pick(in, 2) ? 1 : a->m;
-  a->b_scale_stride_n = pick(in, 2) ? 1 : a->k / 128 + 1, a->b_scale_stride_k = pick(in, 2) ? 1 : a->n;
-  a->a_scale = (void *)(uintptr_t)place_of(gpu, 5), a->b_scale = (void *)(uintptr_t)place_of(gpu, 6);
-  a->batch_stride_a_scale = pick(in, 2) ? a->m : 0, a->batch_stride_b_scale = pick(in, 2) ? a->n : 0;
-}
-
 // A call that the header promises to serve. Returns the GPU it is for.
 static int legal_args(struct bytes *in, libgemm_gemm_args *a) {
   int gpu = rarely(in, 6) ? 1 : 0;
@@ -62,7 +50,7 @@ static int legal_args(struct bytes *in, libgemm_gemm_args *a) {
   if (rarely(in, 8)) a->batch_invariant = 1;
   if (rarely(in, 8)) a->m = a->n = a->k = 0;
   give_workspace(in, a, gpu);
-  if (rarely(in, 5)) narrow(in, a, gpu);
+  if (rarely(in, 5)) NARROW(in, a, gpu, 6);
   return gpu;
 }
 
@@ -119,26 +107,6 @@ static void check_grid(const struct launch *l, const libgemm_gemm_args *a, int64
   if (has(l, "ragged")) REQUIRE(value(l, "ragged") == LIBGEMM_RAGGED_NONE);
 }
 
-static void check_scales(const struct launch *l, const libgemm_gemm_args *a) {
-  bool by_blocks = l->row->guard & GUARD_BLOCKS;  // whose kernels take one kind of scales
-  REQUIRE(has(l, "scaling") == (a->a_type == LIBGEMM_E4M3 && !by_blocks), "%s", l->row->name);
-  if (a->a_type != LIBGEMM_E4M3) return;
-  bool read = reads_ab(a) && a->scaling;
-  if (by_blocks) REQUIRE(a->scaling == LIBGEMM_SCALING_1X128_128X128, "%s", l->row->name);
-  if (!by_blocks)
-    REQUIRE(value(l, "scaling") == (read ? a->scaling : 0), "scaling %lld", (long long)value(l, "scaling"));
-  REQUIRE(!(l->row->guard & GUARD_UNBLOCKED) || a->scaling < LIBGEMM_SCALING_1X128_128X128, "%s", l->row->name);
-  REQUIRE((uint64_t)value(l, "a_scale") == (read ? (uint64_t)(uintptr_t)a->a_scale : 0));
-  REQUIRE((uint64_t)value(l, "b_scale") == (read ? (uint64_t)(uintptr_t)a->b_scale : 0));
-  if (read && has(l, "a_scale_stride_m")) {
-    REQUIRE(value(l, "a_scale_stride_m") == a->a_scale_stride_m && value(l, "a_scale_stride_k") == a->a_scale_stride_k);
-    REQUIRE(value(l, "b_scale_stride_n") == a->b_scale_stride_n && value(l, "b_scale_stride_k") == a->b_scale_stride_k);
-  }
-  if (!read || a->batch < 2) return;
-  REQUIRE(value(l, "batch_stride_a_scale") == a->batch_stride_a_scale);
-  REQUIRE(value(l, "batch_stride_b_scale") == a->batch_stride_b_scale);
-}
-
 static void check_product(const struct launch *l, const libgemm_gemm_args *a, struct stored in[2], const bool turned[2],
                           struct spans *spans) {
   struct operands o = described(a);
@@ -152,7 +120,12 @@ static void check_product(const struct launch *l, const libgemm_gemm_args *a, st
   check_stored(l, 'd', &d);
   check_scalars(l, a->k > 0 ? a->alpha : 0, a->beta, a->activation, (uint64_t)a->bias);
   if (a->bias && a->batch > 1) REQUIRE(value(l, "batch_stride_bias") == a->batch_stride_bias);
-  check_scales(l, a);
+  struct scales scales = SCALES_OF(a, reads_ab(a));
+  check_scales(l, &scales);
+  if (scales.read && a->batch > 1) {
+    REQUIRE(value(l, "batch_stride_a_scale") == a->batch_stride_a_scale);
+    REQUIRE(value(l, "batch_stride_b_scale") == a->batch_stride_b_scale);
+  }
   o.a = (const void *)(uintptr_t)in[0].address, o.lda = in[0].ld, o.trans_a = l->row->trans_a;
   o.b = (const void *)(uintptr_t)in[1].address, o.ldb = in[1].ld, o.trans_b = l->row->trans_b;
   check_guards(l, &o, a->activation);

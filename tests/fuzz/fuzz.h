@@ -113,6 +113,24 @@ void check_guards(const struct launch *l, const struct operands *o, int32_t acti
 // That what is read and written is the GPU's own, each element where its type may start, and D neither A nor B.
 void check_owners(const struct launch *l, const struct operands *o, const void *bias);
 void check_scalars(const struct launch *l, float alpha, float beta, int32_t activation, uint64_t bias);
+// What a call says of scales, and whether it reads them.
+struct scales {
+  int32_t a_type, scaling;
+  const void *a_scale, *b_scale;
+  int64_t strides[4];
+  bool read;
+};
+#define SCALES_OF(args, reads)                                                                  \
+  {                                                                                             \
+      .a_type = (args)->a_type,                                                                 \
+      .scaling = (args)->scaling,                                                               \
+      .a_scale = (args)->a_scale,                                                               \
+      .b_scale = (args)->b_scale,                                                               \
+      .strides = {(args)->a_scale_stride_m, (args)->a_scale_stride_k, (args)->b_scale_stride_n, \
+                  (args)->b_scale_stride_k},                                                    \
+      .read = (reads) && (args)->scaling,                                                       \
+  }
+void check_scales(const struct launch *l, const struct scales *scales);
 int width_of(int32_t type);
 int64_t tiles_along(int64_t extent, int64_t block);
 
@@ -144,6 +162,22 @@ struct operation {
   uint16_t numbers[16], words[13], pointers[TABLE_COUNT + 3], floats[3];
 };
 extern const struct operation dense_operation, packed_operation, pointers_operation;
+
+// 8-bit operands, without scales or with those of the first `kinds` ways.
+#define NARROW(in, a, gpu, kinds)                                                                           \
+  do {                                                                                                      \
+    (a)->a_type = LIBGEMM_E4M3;                                                                             \
+    (a)->precision = pick(in, 2) ? LIBGEMM_FAST : LIBGEMM_EXACT;                                            \
+    (a)->scaling = (int32_t)pick(in, (a)->precision == LIBGEMM_FAST ? 3 : (kinds));                         \
+    if ((a)->scaling == LIBGEMM_SCALING_NONE) break;                                                        \
+    (a)->a_scale_stride_m = pick(in, 2) ? 1 : (a)->k / 128 + 1;                                             \
+    (a)->a_scale_stride_k = pick(in, 2) ? 1 : (a)->m;                                                       \
+    (a)->b_scale_stride_n = pick(in, 2) ? 1 : (a)->k / 128 + 1;                                             \
+    (a)->b_scale_stride_k = pick(in, 2) ? 1 : (a)->n;                                                       \
+    (a)->a_scale = (void *)(uintptr_t)place_of(gpu, 5), (a)->b_scale = (void *)(uintptr_t)place_of(gpu, 6); \
+    (a)->batch_stride_a_scale = pick(in, 2) ? (a)->m : 0;                                                   \
+    (a)->batch_stride_b_scale = pick(in, 2) ? (a)->n : 0;                                                   \
+  } while (0)
 
 void pick_types(struct bytes *in, int32_t *a_type, int32_t *d_type, int32_t *precision);
 void spoil(struct bytes *in, const struct operation *o, void *args, int gpu);  // one field of any kind

@@ -50,6 +50,7 @@ static int legal_args(struct bytes *in, libgemm_grouped_mm_args *a) {
   if (rarely(in, 4)) a->activation = (int32_t)pick(in, 4);
   if (rarely(in, 8)) a->alpha = some_float(in);
   if (rarely(in, 4)) a->workspace = (void *)(uintptr_t)place_of(gpu, 8), a->workspace_bytes = 8 * PLACE;
+  if (rarely(in, 6)) NARROW(in, a, gpu, a->ragged == LIBGEMM_RAGGED_K ? 3 : 6);
   return gpu;
 }
 
@@ -101,6 +102,9 @@ static libgemm_gemm_args as_dense(const libgemm_grouped_mm_args *a) {
   d.alpha = a->alpha, d.beta = a->beta, d.a_type = a->a_type, d.d_type = a->d_type;
   d.trans_a = a->trans_a, d.trans_b = a->trans_b, d.precision = a->precision, d.activation = a->activation;
   d.workspace = a->workspace, d.workspace_bytes = a->workspace_bytes;
+  d.scaling = a->scaling, d.a_scale = a->a_scale, d.b_scale = a->b_scale;
+  d.a_scale_stride_m = a->a_scale_stride_m, d.a_scale_stride_k = a->a_scale_stride_k;
+  d.b_scale_stride_n = a->b_scale_stride_n, d.b_scale_stride_k = a->b_scale_stride_k;
   return d;
 }
 
@@ -126,6 +130,11 @@ static void check_launch(const libgemm_grouped_mm_args *a) {
   check_ends(l, a);
   check_scalars(l, a->alpha, a->beta, a->activation, (uint64_t)a->bias);
   if (a->bias && a->groups > 1) REQUIRE(value(l, "batch_stride_bias") == a->batch_stride_bias);
+  struct scales scales = SCALES_OF(a, reads_ab(a));
+  check_scales(l, &scales);
+  if (scales.read && has(l, "batch_stride_a_scale"))
+    REQUIRE(value(l, "batch_stride_a_scale") == (cuts_rows(a) ? 0 : a->batch_stride_a_scale));
+  if (scales.read) REQUIRE(value(l, "batch_stride_b_scale") == (cuts_columns(a) ? 0 : a->batch_stride_b_scale));
   check_guards(l, &o, a->activation);
   check_grid(l, a);
 }

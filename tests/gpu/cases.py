@@ -138,8 +138,8 @@ class Case:
 
 
 def types_of(entry: str) -> tuple:
-    """TYPES of an entry: only the dense one takes 8-bit operands."""
-    return tuple(types for types in TYPES if types[0] != "e4m3" or entry == "gemm")
+    """TYPES of an entry: the dense one and that of packed groups take 8-bit operands."""
+    return tuple(types for types in TYPES if types[0] != "e4m3" or entry in ("gemm", "grouped_mm"))
 
 
 def step_of(a_type: str) -> int:
@@ -251,10 +251,10 @@ def aligned_groups(rng: random.Random, case: Case, largest: int) -> Case:
     return dataclasses.replace(case, pads=aligned_pads(case, case.pads))
 
 
-def random_case(seed: int, largest: int = 3000, a_type: str = "") -> Case:
-    """The random case of a seed: half dense, half grouped; or a dense one of this type."""
+def random_case(seed: int, largest: int = 3000, a_type: str = "", entry: str = "gemm") -> Case:
+    """The random case of a seed: half dense, half grouped; or one of this type and entry."""
     rng = random.Random(f"case {seed}")
-    entry = rng.choice(("gemm",) * 4 + tuple(ENTRIES)[1:]) if not a_type else "gemm"
+    entry = entry if a_type else rng.choice(("gemm",) * 4 + tuple(ENTRIES)[1:])
     of_type = [types for types in types_of(entry) if a_type in ("", types[0])]
     types = dict(zip(("a_type", "d_type", "precision"), rng.choice(of_type), strict=True))
     step = step_of(types["a_type"])
@@ -272,7 +272,8 @@ def random_case(seed: int, largest: int = 3000, a_type: str = "") -> Case:
     if fields["c"] in ("in_place", "out"):
         fields.update(shared=fields.get("shared", "").replace("c", ""))
     if types["a_type"] == "e4m3":
-        fields.update(scaling=rng.choice(SCALINGS[: 3 if types["precision"] == "fast" else None]))
+        no_blocks = types["precision"] == "fast" or fields.get("ragged") == "k"
+        fields.update(scaling=rng.choice(SCALINGS[: 3 if no_blocks else None]))
     case = Case(
         seed=seed,
         entry=entry,

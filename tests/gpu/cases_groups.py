@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from .cases import ACTIVATIONS, Case, aligned_pads
+from .cases import ACTIVATIONS, BLOCK_SCALINGS, Case, aligned_pads, step_of, whole
 
 # Groups of rows. Tiles have 128 rows, swapped ones a multiple of 16, which leave in runs of 32.
 FEW = (0, 130, 1, 17, 0, 72)
@@ -48,14 +48,16 @@ def rows_cases(case: Case, activations, large: bool):
         yield cut(case, sizes, n=n, **deep, **{**more, "c": c, "bias": bias, "pads": (8, 16, 24, 8)})
     for k in (8, 64, 72, 200, 512):
         yield cut(case, FEW, n=120, k=k, bias="row")
-        for rows in (1, 130):
-            yield cut(case, (rows,), n=128, k=k, beta=1.0, c="in_place")
-    for values in NEIGHBOURS:
+        for rows in (1, 130):  # a single row of A is as long as it is wide, whatever stood behind it
+            yield cut(case, (rows,), n=128, k=whole(k, step_of(case.a_type)), beta=1.0, c="in_place")
+    neighbours = NEIGHBOURS[:1] if case.a_type == "e4m3" else NEIGHBOURS  # which has no infinity
+    for values in neighbours:
         yield cut(case, (70, 33, 1, 130, 16, 8, 64), n=136, **deep, values=values, beta=1.0, c="separate")
-    yield cut(replace(case, entry="grouped_gemm_jagged"), (0, *AROUND_TWO, 0), n=136, **deep, wide=True, tail=3)
+    if not case.scaling:  # which that entry does not take
+        yield cut(replace(case, entry="grouped_gemm_jagged"), (0, *AROUND_TWO, 0), n=136, **deep, wide=True, tail=3)
     yield cut(case, SMALL, n=1000, **deep, alpha=0.75, bias="each")
     for k in (8, 63, 65, 120):  # of which A's rows alone must be aligned
-        yield cut(case, (70, 33, 1, 130), n=136, k=k, values=NEIGHBOURS[k % 2])
+        yield cut(case, (70, 33, 1, 130), n=136, k=k, values=neighbours[k % len(neighbours)])
     if large:
         yield cut(case, (5000, 1, 0, 3000), n=2056, k=448, tail=300, zero=True)  # many tiles for each block
 
@@ -151,6 +153,8 @@ def group_cases(v):
     """Legal calls of one such variant, by name; some for a GPU alone, which the stand-in's target, 0, is not."""
     types = {"a_type": v.a_type, "d_type": v.d_type, "precision": v.precision or "exact"}
     case = Case(entry="grouped_mm", trans_a=bool(v.trans_a), trans_b=bool(v.trans_b), variant=v.name, **types)
+    if v.a_type == "e4m3":
+        case = replace(case, scaling=BLOCK_SCALINGS[0] if "_blocks" in v.name else "row")
     fits_k = v.trans_a and not v.trans_b
     inner, batch = (shared_inner_cases, shared_batch_cases) if "_cluster" in v.name else (inner_cases, batch_cases)
     kinds = (rows_cases,) if "_rows" in v.name else (inner, batch) if fits_k else (batch,)

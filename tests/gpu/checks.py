@@ -47,15 +47,15 @@ def call(lib, p: Problem) -> list[torch.Tensor]:
 
 
 def products(p: Problem, d: list[torch.Tensor]):
-    """(name, D, A, B, C, bias) of each product of a call."""
+    """(name, D, A, B, C, bias, number of a packed group) of each product of a call."""
     c = p.c_values if p.case.beta != 0 else None
     if p.case.op == "gemm" or p.one_b:
-        yield "D", d[0], p.a[0], p.b[0], c and c[0], p.bias and p.bias[0]
+        yield "D", d[0], p.a[0], p.b[0], c and c[0], p.bias and p.bias[0], None
         return
     if p.case.pointers:
         for i in range(len(d)):
             if d[i].numel():
-                yield f"group {i}", d[i], p.a[i], p.b[i], c and c[i], p.bias and p.bias[i]
+                yield f"group {i}", d[i], p.a[i], p.b[i], c and c[i], p.bias and p.bias[i], None
         return
     yield from packed_products(p, d[0], c and c[0])
 
@@ -71,7 +71,7 @@ def packed_products(p: Problem, d: torch.Tensor, c: torch.Tensor | None):
         own = (i,) if p.case.has_groups("d") else ()
         got, old = (x if x is None else x[(*own, rows, cols)] for x in (d, c))
         bias = p.bias and (p.bias[0][i] if p.bias[0].dim() == 2 else p.bias[0])[cols]
-        yield f"group {i}", got, a, b, old, bias
+        yield f"group {i}", got, a, b, old, bias, i
 
 
 def mismatches(p: Problem, d: list[torch.Tensor]) -> list[str]:
@@ -80,8 +80,9 @@ def mismatches(p: Problem, d: list[torch.Tensor]) -> list[str]:
     scalars = {name: getattr(case, name) for name in ("alpha", "beta", "activation", "precision", "d_type", "a_type")}
 
     def compare(product) -> tuple[torch.Tensor, torch.Tensor]:
-        _, got, a, b, c, bias = product
-        want, bound = expected(a, b, c, bias, **scalars, scale=p.scale, factors=p.block_factors)
+        _, got, a, b, c, bias, group = product
+        scales = {"scale": p.scale(group), "factors": p.block_factors(group)}
+        want, bound = expected(a, b, c, bias, **scalars, **scales)
         return want, excess(got, want, bound)
 
     found = list(products(p, d))

@@ -91,7 +91,7 @@ def scalings_of(v) -> tuple:
         return ("",)
     if "_blocks" in v.name:
         return BLOCK_SCALINGS[:1]
-    return SCALINGS if not v.single and v.precision == "exact" else SCALINGS[:3]
+    return SCALINGS if not is_fast(v) and not v.single and v.precision == "exact" else SCALINGS[:3]
 
 
 def variant_cases(v):
@@ -141,6 +141,8 @@ def variant_cases(v):
         yield replace(case, **edge, pads=aligned_pads(replace(case, **edge), (8, 0, 8, 0)), beta=-1.0, c="out")
     if v.op == "grouped_mm":  # groups of aligned operands can be cut along their rows alone
         for ragged in ("none",) if v.align16 else RAGGED[1:]:
+            if ragged == "k" and epilogue.get("scaling") in BLOCK_SCALINGS:
+                epilogue["scaling"] = "row"
             yield replace(case, **sizes, **epilogue, ragged=ragged, tail=0 if ragged == "none" else 9, zero=True)
     if v.op == "gemm" and not v.single:
         yield replace(case, **sizes, batch=3, shared="b", bias="each", activation=activation)

@@ -32,6 +32,17 @@ def scaled_products(ctx: Context):
         yield ctx.run(replace(case, pads=aligned_pads(case)))
 
 
+def scaled_groups(ctx: Context):
+    """The same of packed groups: what the ends cut, tails, scales of each group or of all."""
+    for seed in ctx.seeds(60 if ctx.stand_in else 500):
+        case = random_case(seed, 150 if ctx.stand_in else 2000, "e4m3", "grouped_mm")
+        yield ctx.run(case)
+        # What fast kernels take: ends that cut the rows, K contiguous, D in bfloat16.
+        plain = {"trans_a": False, "trans_b": True, "leads": (0, 0, 0, 0), "ragged": "m", "d_type": "bf16"}
+        case = replace(case, **plain, activation=None, n=whole(case.n), pads=(0, 0, 0, 0))
+        yield ctx.run(replace(case, pads=aligned_pads(case)))
+
+
 def scales_of_no_size(ctx: Context):
     """Scales of 0, Inf and NaN are factors like others. Operands are positive: the sign of a sum near 0 is anyone's."""
     for seed, (scaling, layout, fast) in enumerate(itertools.product(SCALINGS[1:], range(4), (False, True))):
@@ -65,6 +76,37 @@ def sums_of_bytes(ctx: Context):
         exact = a.double() @ b.double().t()
         apart = float(1 - 2 * (made * exact).sum() / ((made * made).sum() + (exact * exact).sum()))
         yield [] if apart < most else [f"K {k}, fast {fast}, positive {positive}: {apart:.1e} apart"]
+
+
+def scaled_grouped_operator(ctx: Context):
+    """libgemm.torch.scaled_grouped_mm beside torch's own, compiled, and with a row-major B."""
+    if not ctx.cuda:
+        return
+    import libgemm.torch
+
+    rows = torch.nn.functional.ScalingType.RowWise
+    for (groups, m, n, k), fast, cut_k in itertools.product(((3, 192, 256, 512), (5, 320, 512, 256)), (0, 1), (0, 1)):
+        each = k // groups // 16 * 16 if cut_k else 64
+        ends = torch.arange(each, each * groups + 1, each, device=ctx.device, dtype=torch.int32)
+        shapes = ((m, k), (n, k)) if cut_k else ((m, k), (groups, n, k))
+        a, b = (torch.randn(shape, device=ctx.device).to(E4M3) for shape in shapes)
+        of_a, of_b = ((m * groups,), (n * groups,)) if cut_k else ((m,), (groups, n))
+        a_scale, b_scale = (torch.rand(shape, device=ctx.device) + 0.5 for shape in (of_a, of_b))
+        given = {"scale_a": a_scale, "scale_recipe_a": rows, "scale_b": b_scale, "scale_recipe_b": rows, "offs": ends}
+        want = torch.nn.functional.scaled_grouped_mm(a, b.mT, **given, use_fast_accum=bool(fast)).double()
+        torch._dynamo.reset()
+        call = torch.compile(libgemm.torch.scaled_grouped_mm, fullgraph=True, backend="aot_eager")
+        for how, made in (
+            ("as torch's", libgemm.torch.scaled_grouped_mm(a, b.mT, **given, use_fast_accum=bool(fast))),
+            ("compiled", call(a, b.mT, **given, use_fast_accum=bool(fast))),
+            ("row-major b", libgemm.torch.scaled_grouped_mm(a, b.mT.contiguous(), **given)),
+        ):
+            error = float((made.double() - want).norm() / want.norm())
+            yield (
+                []
+                if error < 6e-3
+                else [f"{how}, {groups} of {m} x {n} x {k}, fast {fast}, K {cut_k}: off by {error:.1e}"]
+            )
 
 
 def scaled_operator(ctx: Context):

@@ -77,18 +77,18 @@ class Problem:
         self.bias = self.bias_arena.inputs(self.generator).views
 
     def make_scales(self) -> None:
-        """A's and B's, as the call takes them; of a batch each has its own where the seed is odd."""
+        """A's and B's, as the call takes them; each matrix of an operand has its own where the seed is odd."""
         self.scales, self.scale_arenas = {}, []
-        each = (self.case.batch,) if self.each_scaled else ()
         if self.by_blocks:
             operands = zip(("a_scale", "b_scale"), (self.m, self.n), self.sides, strict=True)
             for place, (name, length, side) in enumerate(operands):
-                self.scales[name] = self.block_scales(name, place, -(-length // side), each)
+                self.scales[name] = self.block_scales(name, place, -(-length // side), self.each_scaled(name))
         if self.by_blocks or not self.case.scaling:
             return
         for name, length, shape in (("a_scale", self.m, (self.m, 1)), ("b_scale", self.n, (1, self.n))):
-            arena = Arena(DTYPES["f32"], self.device, name)
-            arena.place((1, 1) if self.case.scaling == "tensor" else (*each, length), 0, self.case.leads[3])
+            arena, each = Arena(DTYPES["f32"], self.device, name), self.each_scaled(name)
+            one = each if each and self.case.packed else (1, 1)
+            arena.place(one if self.case.scaling == "tensor" else (*each, length), 0, self.case.leads[3])
             (found,) = arena.inputs(self.generator).views
             # A vector, or a matrix of one column or row
             turned = self.case.scaling == "row" and not each and self.case.seed % 4 == 0
@@ -115,29 +115,42 @@ class Problem:
         """Rows of op(A), and of op(B)^T, that share a scale of blocks."""
         return [int(block.split("x")[0]) for block in self.case.scaling.split("_")]
 
-    @property
-    def block_factors(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+    def scales_of(self, group: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """In float64, those of a packed group's matrices; None: of all there are."""
+        found = [x.double() for x in self.scales.values()]
+        if group is None:
+            return found[0], found[1]
+        own = [self.each_scaled(name) for name in self.scales]
+        return tuple(x[group] if each else x for x, each in zip(found, own, strict=True))
+
+    def block_factors(self, group: int | None = None) -> tuple[torch.Tensor, torch.Tensor] | None:
         """In float64, for each row of op(A) a scale for each 128 of K, and for each 128 of K one for each column."""
         if not self.by_blocks:
             return None
-        a_scale, b_scale = (x.double() for x in self.scales.values())
+        a_scale, b_scale = self.scales_of(group)
         of_a = a_scale.repeat_interleave(self.sides[0], -2)[..., : self.m, :]
-        return of_a, b_scale.repeat_interleave(self.sides[1], -1)[..., : self.n]
+        of_b = b_scale.repeat_interleave(self.sides[1], -1)[..., : self.n]
+        rows, cols = (slice(None),) * 2 if group is None else self.place(group)[:2]
+        return of_a[..., rows, :], of_b[..., cols]
 
-    @property
-    def scale(self) -> torch.Tensor | None:
+    def scale(self, group: int | None = None) -> torch.Tensor | None:
         """What the product is multiplied by, in float64: a number, or one for each element."""
         if not self.scales or self.by_blocks:
             return None
-        a_scale, b_scale = (x.double() for x in self.scales.values())
+        a_scale, b_scale = self.scales_of(group)
         if self.case.scaling == "tensor":
             return a_scale * b_scale
-        lead = a_scale.shape[:-1] if self.each_scaled else ()
-        return a_scale.reshape(*lead, self.m, 1) * b_scale.reshape(*lead, 1, self.n)
+        lead = self.each_scaled("a_scale") if group is None else ()
+        found = a_scale.reshape(*lead, self.m, 1) * b_scale.reshape(*lead, 1, self.n)
+        return found if group is None else found[self.place(group)[:2]]
 
-    @property
-    def each_scaled(self) -> bool:
-        return self.case.batch >= 0 and bool(self.case.seed % 2)
+    def each_scaled(self, name: str) -> tuple[int, ...]:
+        """() or, where matrices of an operand have scales of their own, how many there are."""
+        case = self.case
+        if case.packed:
+            own = case.has_groups(name[0]) or case.ragged == "k"
+            return (case.groups,) if own and case.seed % 2 else ()
+        return (case.batch,) if case.batch >= 0 and case.seed % 2 else ()
 
     @property
     def one_b(self) -> bool:

@@ -227,7 +227,26 @@ class StandIn(Layers):
         b = load(b, ldb, [(k, n) for _, n, k in sizes], dtype, trans_b)
         self.grouped_gemm(a, b, **lists, **words)
 
-    def grouped_mm(self, a, b, offs=None, *, c=None, bias=None, out=None, out_dtype=None, tail="leave", **words):
+    def own_scales(self, scaling, a_scale, b_scale, group, ragged, groups, place):
+        """A packed group's, as `tile` takes them: of an operand that has some for each group its own, else its rows, or
+        columns, of those of all."""
+        found = []
+        for axis, (x, letter) in enumerate(((a_scale, "m"), (b_scale, "n"))):
+            blocks = scaling in BLOCK_SCALINGS
+            many = ragged != letter and x.dim() == (3 if blocks else 2) and len(x) == groups
+            if scaling == "tensor":
+                many = ragged != letter and x.dim() == 1 and len(x) == groups
+            found.append(x[group] if many else x)
+            if scaling == "row":
+                found[axis] = found[axis].flatten()[place[letter]]
+            if blocks:  # of each row or column
+                side = int(scaling.split("_")[axis].split("x")[0])
+                spread = found[axis].repeat_interleave(side, axis - 2)
+                found[axis] = spread[place[letter]] if axis == 0 else spread[:, place[letter]]
+        return ("1x128_1x128" if scaling in BLOCK_SCALINGS else scaling, *found)
+
+    def grouped_mm(self, a, b, offs=None, *, c=None, bias=None, out=None, out_dtype=None, tail="leave", scaling=None,
+                   a_scale=None, b_scale=None, **words):  # fmt: skip
         require(a.dim() in (2, 3) and b.dim() in (2, 3), f"a is {a.dim()}-D, b is {b.dim()}-D")
         ragged = {(2, 3): "m", (3, 2): "n", (2, 2): "k", (3, 3): "none"}[a.dim(), b.dim()]
         require((offs is None) == (ragged == "none"), f"ends with {a.dim()}-D a and {b.dim()}-D b")
@@ -260,7 +279,8 @@ class StandIn(Layers):
             left, right = one[0][rows, place["k"]], one[1][place["k"], cols]
             if self.fault == "K of the next group" and ragged == "k" and end < size:
                 left = left + 0 * one[0][:, end : end + 1]
-            self.tile(left, right, old, v if v is None else v[cols], into, **fixed)
+            scales = scaling and self.own_scales(scaling, a_scale, b_scale, group, ragged, groups, place)
+            self.tile(left, right, old, v if v is None else v[cols], into, **fixed, scales=scales)
         if ragged in "mn":
             self.finish(d if ragged == "m" else d.mT, end if groups else 0, tail)
         return d

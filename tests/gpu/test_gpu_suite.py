@@ -87,6 +87,7 @@ HONEST = (
     edge_moe_training.gates,
     edge_moe_training.trained_layers,
     edge_scaled.scaled_products,
+    edge_scaled.scaled_groups,
     edge_scaled.scales_of_no_size,
     edge_scaled.sums_of_bytes,
     *edge_torch_contract.ANYWHERE,

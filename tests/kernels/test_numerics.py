@@ -149,6 +149,25 @@ def packed_jobs():
     for wide, spread, layout in itertools.product((False, True), ("uniform", "one"), ("nn", "tt")):
         name = f"{'i64' if wide else 'i32'}-{spread}-{layout}"
         yield job(name, "grouped_mm", layout=layout, **{**few, **EPILOGUE}, wide=wide, spread=spread, tail=37)
+    # Scales for each group, or one for all; of blocks some that are short.
+    for ragged, scaling, seed in itertools.product("mnk", SCALINGS, (0, 1)):
+        if ragged == "k" and scaling in BLOCK_SCALINGS:
+            continue
+        words = {
+            "m": 40,
+            "n": 150,
+            "k": 150,
+            "groups": 3,
+            "ragged": ragged,
+            "spread": "uniform",
+            "tail": 9,
+            "seed": seed,
+        }
+        words |= {"scaling": scaling, "zero": ragged != "k", "bias": "each"}
+        yield job(f"scaled-{ragged}-{scaling or 'not'}-{seed}", "grouped_mm", ("e4m3", "f32", "exact"), "nt", **words)
+    for layout, scaling in itertools.product(LAYOUTS, ("row", "1x128_128x128")):
+        words = {"m": 35, "n": 70, "k": 200, "groups": 3, "scaling": scaling, "seed": 5, "spread": "empty"}
+        yield job(f"scaled-{layout}-{scaling}", "grouped_mm", ("e4m3", "bf16", "exact"), layout, **words)
     # C is added in place, so a row that two groups compute would show.
     lies = ([50, 20, 400, 120], [-5, -1, 60, 30], [10**6, 0, 150, 151], [0, -(2**31), 2**31 - 1, 7], [70, 60, 50, 40])
     for (i, ends), wide in itertools.product(enumerate(lies), (False, True)):
@@ -189,6 +208,8 @@ def fault_jobs():
     e4m3 = ("e4m3", "bf16", "exact")
     yield job("fault-scales", "gemm", e4m3, extra={"changed": {"SCALED": 0}}, **ODD, scaling="row")
     yield job("fault-scale", "gemm", e4m3, extra={"changed": {"SCALED": 0}}, **ODD, scaling="tensor")
+    yield job("fault-scales-of-groups", "grouped_mm", e4m3, "nt", extra={"changed": {"SCALED": 0}}, **ODD, groups=3,
+              scaling="row")  # fmt: skip
     blocks = {"m": 150, "n": 140, "k": 300, "scaling": "1x128_128x128"}
     yield job("fault-blocks", "gemm", e4m3, extra={"changed": {"SCALED": 0}}, **blocks)
     yield job("fault-activation", "grouped_mm", extra={"changed": {"ACTIVATE": 0}}, **ODD, activation="silu")

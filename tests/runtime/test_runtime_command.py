@@ -77,7 +77,7 @@ def test_explain_tells_what_copies_make_possible():
         (["--activation", "tanh", "--target", str(TARGET)], "activation = 'tanh'"),
         (["--dtype", "e4m3", "--scaling", "block", "--target", str(TARGET)], "scaling = 'block'"),
         (["--scaling", "row", "--target", str(TARGET)], "scaling = 2 with a_type bf16"),
-        (["--scaling", "row", "--groups", "2", "--target", str(TARGET)], "--scaling row with --groups"),
+        (["--scaling", "row", "--groups", "2", "--target", str(TARGET)], "scaling = 2 with a_type bf16"),
         ([], "LIBGEMM_NO_DRIVER"),
     ],
 )

@@ -1,4 +1,4 @@
-"""libgemm.gemm of 8-bit arrays: what their scales may look like, and what is refused. On the stand-in."""
+"""libgemm.gemm and grouped_mm of 8-bit arrays: what scales may look like, and what is refused. On the stand-in."""
 
 import libgemm
 import pytest
@@ -150,3 +150,60 @@ def test_products_of_a_batch_have_scales_of_their_own_or_share_them():
         assert [found["batch_stride_a_scale"], found["batch_stride_b_scale"]] == strides
     with pytest.raises(libgemm.Error, match="or 3 times so many"):
         libgemm.gemm(**batch(scaling="row", a_scale=scale(7, 2, M), b_scale=scale(8, N)))
+
+
+GROUPS = 3
+
+
+def groups(**changes) -> dict:
+    """Packed rows of GROUPS groups, each with a matrix of its own."""
+    b = array(1, GROUPS, K, N, dtype="e4m3", strides=(N * K, 1, K))
+    return operands(b=b, offs=array(5, GROUPS, dtype="i32"), **changes)
+
+
+# scaling, shapes of a_scale and b_scale, elements from one group's scales of b to the next
+OF_GROUPS = [
+    ("tensor", (), (), 0),
+    ("tensor", (1,), (GROUPS,), 1),
+    ("row", (M,), (GROUPS, N), N),
+    ("row", (M, 1), (GROUPS, 1, N), N),
+    ("row", (M,), (N,), 0),
+    ("1x128_128x128", (M, 1), (GROUPS, 1, 1), 1),
+    ("1x128_128x128", (M, 1), (1, 1), 0),
+]
+
+
+@pytest.mark.parametrize(("scaling", "of_a", "of_b", "apart"), OF_GROUPS, ids=str)
+@in_stand_in()
+def test_groups_have_scales_of_their_own_or_share_them(scaling, of_a, of_b, apart):
+    libgemm.grouped_mm(**groups(scaling=scaling, a_scale=scale(7, *of_a), b_scale=scale(8, *of_b)))
+    found = values(last_launch())
+    assert [found["a_scale"], found["b_scale"], found["batch_stride_b_scale"]] == [at(7), at(8), apart]
+
+
+@in_stand_in()
+def test_where_k_is_cut_each_group_has_scales_of_both():
+    a, b, out = array(0, M, K, dtype="e4m3"), array(1, K, N, dtype="e4m3"), array(3, GROUPS, M, N, dtype="bf16")
+    words = {"a": a, "b": b, "offs": array(5, GROUPS, dtype="i32"), "out": out, "scaling": "row"}
+    libgemm.grouped_mm(**words, a_scale=scale(7, GROUPS, M), b_scale=scale(8, GROUPS, N))
+    found = values(last_launch())
+    assert [found["batch_stride_a_scale"], found["batch_stride_b_scale"]] == [M, N]
+    blocks = {**words, "scaling": "1x128_128x128", "a_scale": scale(7, M, 1), "b_scale": scale(8, 1, 1)}
+    with pytest.raises(libgemm.Error, match="scaling = 3, of blocks, with ragged = 2"):
+        libgemm.grouped_mm(**blocks)
+
+
+@in_stand_in()
+def test_scales_of_groups_of_another_shape_are_refused():
+    good = {"scaling": "row", "a_scale": scale(7, M), "b_scale": scale(8, GROUPS, N)}
+    for change, part in (
+        ({"a_scale": scale(7, GROUPS, M)}, "a_scale has shape (3, 96)"),
+        ({"b_scale": scale(8, GROUPS + 1, N)}, "80 contiguous elements are needed with scaling = 'row', or 3 times"),
+        ({"scaling": "tensor", "a_scale": scale(7), "b_scale": scale(8, 2)}, "or a vector of 3"),
+        ({"scaling": None}, "scaling = None: allowed are"),
+        ({"b_scale": None}, "b_scale is needed with scaling = 'row'"),
+    ):
+        with pytest.raises(libgemm.Error) as error:
+            libgemm.grouped_mm(**groups(**{**good, **change}))
+        assert part in str(error.value), str(error.value)
+    assert launches() == []

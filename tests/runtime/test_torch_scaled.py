@@ -1,4 +1,5 @@
-"""libgemm.torch.scaled_mm on the CPU, where a reference takes the operator's place: names, recipes, compilation.
+"""libgemm.torch.scaled_mm and scaled_grouped_mm on the CPU, where references take the operators' place: names,
+recipes, compilation.
 
 What the kernels compute is shown on a GPU (tests/gpu/edge_scaled.py).
 """
@@ -12,6 +13,7 @@ import pytest
 import torch
 from libgemm.frameworks.torch import kernels, scaled
 from sample import ROOT
+from torch_reference import scaled_grouped_mm as grouped_reference
 from torch_reference import scaled_mm as reference
 
 TYPES = scaled.TYPES
@@ -21,6 +23,7 @@ M, N, K = 32, 48, 64
 @pytest.fixture(scope="module", autouse=True)
 def on_cpu():
     scaled.operator.register_kernel("cpu")(reference)
+    scaled.grouped_operator.register_kernel("cpu")(grouped_reference)
 
 
 def operands() -> tuple:
@@ -86,6 +89,63 @@ def test_it_takes_scales_of_blocks_as_torch_shapes_them(of_a, of_b, a_shape, b_s
         assert torch.equal(again, made)
 
 
+ENDS = [10, 10, 32]
+
+
+def of_groups(cut_k: bool) -> tuple[dict, torch.Tensor]:
+    """A call of three groups, one of them empty, and what it gives in float32."""
+    ends, count = torch.tensor(ENDS, dtype=torch.int32), len(ENDS)
+    a, b = torch.randn(M, K).to(torch.float8_e4m3fn), torch.randn(count, N, K).to(torch.float8_e4m3fn).mT
+    b = b[0] if cut_k else b
+    a_scale, b_scale = torch.rand(count * M if cut_k else M) + 0.5, torch.rand(count * N).view(count, N) + 0.5
+    exact, start = torch.zeros((count, M, N) if cut_k else (M, N)), 0
+    for g, end in enumerate(ENDS):
+        if cut_k:
+            own = a[:, start:end].float() @ b[start:end].float()
+            exact[g] = own * a_scale.view(count, M)[g][:, None] * b_scale[g]
+        else:
+            exact[start:end] = a[start:end].float() @ b[g].float() * a_scale[start:end, None] * b_scale[g]
+        start = end
+    words = {"scale_a": a_scale, "scale_recipe_a": "RowWise", "scale_recipe_b": "RowWise", "offs": ends}
+    return {"mat_a": a, "mat_b": b, **words, "scale_b": b_scale.flatten() if cut_k else b_scale}, exact
+
+
+@pytest.mark.parametrize("cut_k", [False, True], ids=["rows", "k"])
+def test_groups_take_scales_as_torch_has_them_and_compile(cut_k):
+    words, exact = of_groups(cut_k)
+    made = libgemm.torch.scaled_grouped_mm(**words, output_dtype=torch.float32)
+    assert torch.allclose(made, exact, rtol=1e-4, atol=1e-3)
+    assert libgemm.torch.scaled_grouped_mm(**words).dtype == torch.bfloat16
+    call = torch.compile(libgemm.torch.scaled_grouped_mm, fullgraph=True, backend="aot_eager")
+    assert torch.equal(call(**words), libgemm.torch.scaled_grouped_mm(**words))
+    given = [words[name] for name in ("mat_a", "mat_b", "offs")]
+    scales = (
+        [words["scale_a"].view(3, -1), words["scale_b"].view(3, -1)] if cut_k else [words["scale_a"], words["scale_b"]]
+    )
+    torch.library.opcheck(scaled.grouped_operator, (*given, *scales, "row"), test_utils="test_faketensor")
+
+
+def test_groups_take_scales_of_blocks():
+    (words, _), ends = of_groups(False), ENDS
+    a_scale, b_scale = torch.rand(M, 1) + 0.5, torch.rand(3, 1, 1) + 0.5
+    recipes = {"scale_recipe_a": "BlockWise1x128", "scale_recipe_b": "BlockWise128x128"}
+    made = libgemm.torch.scaled_grouped_mm(**{**words, "scale_a": a_scale, "scale_b": b_scale, **recipes})
+    start = 0
+    for g, end in enumerate(ends):
+        own = words["mat_a"][start:end].float() @ words["mat_b"][g].float() * a_scale[start:end] * b_scale[g]
+        assert torch.allclose(made[start:end].float(), own, rtol=1e-2, atol=1e-2)
+        start = end
+    for wrong, part in (
+        (
+            recipes | {"scale_recipe_b": "BlockWise1x128"},
+            "of groups libgemm takes BlockWise1x128 with BlockWise128x128",
+        ),
+        ({"swizzle_b": [1]}, "swizzle_b"),
+    ):
+        with pytest.raises(libgemm.Error, match=part):
+            libgemm.torch.scaled_grouped_mm(**{**words, **wrong})
+
+
 def test_what_it_has_not_is_refused_by_name():
     a, b = operands()
     words = given(True, False)
@@ -117,6 +177,19 @@ def test_the_kernels_call_has_libgemms_words(monkeypatch):
     assert words == {
         "bias": None, "a_scale": one, "b_scale": one, "scaling": "tensor", "out_dtype": torch.float16,
         "precision": "fast",
+    }  # fmt: skip
+
+
+def test_the_kernels_call_of_groups_has_libgemms_words(monkeypatch):
+    seen = []
+    monkeypatch.setattr(libgemm, "grouped_mm", lambda *args, **words: seen.append((args, words)))
+    words, _ = of_groups(False)
+    a, b, offs, one = words["mat_a"], words["mat_b"], words["offs"], torch.ones(())
+    kernels.scaled_grouped_mm(a, b, offs, one, one, "tensor", None, None, False)
+    ((args, found),) = seen
+    assert args[0] is a and args[1] is b and args[2] is offs
+    assert found == {
+        "bias": None, "a_scale": one, "b_scale": one, "scaling": "tensor", "out_dtype": None, "precision": None,
     }  # fmt: skip
 
 

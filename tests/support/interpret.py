@@ -91,7 +91,7 @@ def single_arguments(p: Problem) -> dict:
     for name in ("a_scale", "b_scale"):
         x = p.scales.get(name)
         found[name] = x.data_ptr() if x is not None else 0
-        own = x is not None and p.each_scaled and p.case.scaling != "tensor"
+        own = x is not None and p.each_scaled(name) and (p.case.packed or p.case.scaling != "tensor")
         found[f"batch_stride_{name}"] = x.stride(0) if own else 0
     of_blocks = ("a_scale_stride_m", "a_scale_stride_k", "b_scale_stride_k", "b_scale_stride_n")
     strides = [stride for x in p.scales.values() for stride in x.stride()[-2:]] if p.by_blocks else [0] * 4

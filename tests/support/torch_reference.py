@@ -46,6 +46,21 @@ def scaled_mm(a, b, a_scale, b_scale, scaling, bias=None, out_dtype=None, fast=F
     return (made if bias is None else made + bias).to(out_dtype or torch.bfloat16)
 
 
+def scaled_grouped_mm(a, b, offs, a_scale, b_scale, scaling, bias=None, out_dtype=None, fast=False):
+    """Of packed rows, and of a K that is cut."""
+    made, start, cut_k = [], 0, a.dim() == b.dim() == 2
+    for g, end in enumerate(offs.tolist()):
+        rows, inner = (slice(None), slice(start, end)) if cut_k else (slice(start, end), slice(None))
+        of_a = a_scale[g] if cut_k else a_scale[rows]
+        own = b[inner] if cut_k else b[g]
+        of_b = b_scale[g]
+        if scaling == "row":
+            of_a, of_b = of_a.reshape(-1, 1), of_b.reshape(1, -1)
+        made.append(scaled_mm(a[rows, inner], own, of_a, of_b, scaling, bias, out_dtype))
+        start = end
+    return torch.stack(made) if cut_k else torch.cat(made)
+
+
 def moe_route(expert_ids, groups):
     flat = expert_ids.flatten().long()
     own = (flat >= 0) & (flat < groups)

@@ -54,6 +54,11 @@ libgemm_status check_scaling(const struct scaling *w) {
   return LIBGEMM_OK;
 }
 
+HOT unsigned scaling_guard(int32_t scaling) {
+  if (!is_by_blocks(scaling)) return GUARD_UNBLOCKED;
+  return scaling == LIBGEMM_SCALING_1X128_128X128 ? GUARD_BLOCKS : 0;
+}
+
 HOT libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char *what) {
   if (ld >= length) return LIBGEMM_OK;
   return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld: at least %s = %lld is needed", name, (long long)ld, what,

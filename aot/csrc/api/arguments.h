@@ -27,6 +27,23 @@ libgemm_status check_scaling(const struct scaling *words);
 /* Whether each 128 of K has scales of its own. */
 static inline bool is_by_blocks(int32_t scaling) { return scaling >= LIBGEMM_SCALING_1X128_128X128; }
 
+/* Of GUARD_BLOCKS and GUARD_UNBLOCKED, the one that operands scaled so meet. */
+unsigned scaling_guard(int32_t scaling);
+
+/* Where scales are read, what a launch is told of them. Their fields have the same names in all structs. */
+#define PLACE_SCALES(call, args)                                 \
+  do {                                                           \
+    (call)->scaling = (args)->scaling;                           \
+    (call)->a_scale = (CUdeviceptr)(args)->a_scale;              \
+    (call)->b_scale = (CUdeviceptr)(args)->b_scale;              \
+    (call)->batch_stride_a_scale = (args)->batch_stride_a_scale; \
+    (call)->batch_stride_b_scale = (args)->batch_stride_b_scale; \
+    (call)->a_scale_stride_m = (args)->a_scale_stride_m;         \
+    (call)->a_scale_stride_k = (args)->a_scale_stride_k;         \
+    (call)->b_scale_stride_n = (args)->b_scale_stride_n;         \
+    (call)->b_scale_stride_k = (args)->b_scale_stride_k;         \
+  } while (0)
+
 /* INVALID_ARGUMENT unless ld covers a stored row; `what` names the size it must cover. */
 libgemm_status check_ld(const char *name, int64_t ld, int64_t length, const char *what);
 

@@ -33,15 +33,10 @@ HOT static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm
   return LIBGEMM_OK;
 }
 
-static unsigned guard_of(int32_t scaling) {
-  if (!is_by_blocks(scaling)) return GUARD_UNBLOCKED;
-  return scaling == LIBGEMM_SCALING_1X128_128X128 ? GUARD_BLOCKS : 0;
-}
-
 /* What the operands' memory is like, and what the caller wants of the bits. */
 HOT static void set_memory(const libgemm_gemm_args *a, const struct operands *o, struct problem *p) {
   p->wants = a->batch_invariant ? WANT_BATCH_INVARIANT : 0;
-  p->met = (is_aligned(o) ? GUARD_ALIGN16 : 0) | guard_of(a->scaling);
+  p->met = (is_aligned(o) ? GUARD_ALIGN16 : 0) | scaling_guard(a->scaling);
   if (!o->reads_ab) return;
   if (o->groups != 1) {
     p->met |= tma_guards(o);
@@ -74,14 +69,7 @@ HOT static void fill_call(const libgemm_gemm_args *a, const struct operands *o, 
   call->alpha = a->k > 0 ? a->alpha : 0.0f; /* no product, whatever alpha would make of it */
   call->beta = a->beta;
   call->activation = a->activation;
-  if (a->scaling == LIBGEMM_SCALING_NONE || !o->reads_ab) return;
-  call->scaling = a->scaling;
-  call->a_scale = (CUdeviceptr)a->a_scale;
-  call->b_scale = (CUdeviceptr)a->b_scale;
-  call->batch_stride_a_scale = a->batch_stride_a_scale;
-  call->batch_stride_b_scale = a->batch_stride_b_scale;
-  call->a_scale_stride_m = a->a_scale_stride_m, call->a_scale_stride_k = a->a_scale_stride_k;
-  call->b_scale_stride_n = a->b_scale_stride_n, call->b_scale_stride_k = a->b_scale_stride_k;
+  if (a->scaling != LIBGEMM_SCALING_NONE && o->reads_ab) PLACE_SCALES(call, a);
 }
 
 /* Which rows run, loaded, and on how many blocks: by the problem alone. */

@@ -48,6 +48,10 @@ static libgemm_status check_args(const libgemm_grouped_mm_args *args, libgemm_gr
   TRY(check_problem(p));
   TRY(CHECK_SCALING(a));
   TRY(check_words(a));
+  if (a->ragged == LIBGEMM_RAGGED_K && is_by_blocks(a->scaling))
+    return fail(LIBGEMM_UNSUPPORTED,
+                "scaling = %d, of blocks, with ragged = 2, ends that cut K: a group may begin inside a block",
+                a->scaling);
   if (is_empty(a)) return LIBGEMM_OK;
   *o = OPERANDS_OF(a, a->groups, a->ragged);
   TRY(check_strides(o));
@@ -87,15 +91,29 @@ static libgemm_gemm_args as_gemm(const libgemm_grouped_mm_args *a) {
                              .workspace = a->workspace,
                              .workspace_bytes = a->workspace_bytes,
                              .variant = a->variant,
-                             .stream = a->stream};
+                             .stream = a->stream,
+                             .b_type = a->b_type,
+                             .scaling = a->scaling,
+                             .a_scale = a->a_scale,
+                             .b_scale = a->b_scale,
+                             .a_scale_stride_m = a->a_scale_stride_m,
+                             .a_scale_stride_k = a->a_scale_stride_k,
+                             .b_scale_stride_n = a->b_scale_stride_n,
+                             .b_scale_stride_k = a->b_scale_stride_k};
 }
 
-static unsigned guards_met(const struct operands *o) { return (is_aligned(o) ? GUARD_ALIGN16 : 0) | tma_guards(o); }
+static unsigned guards_met(const libgemm_grouped_mm_args *a, const struct operands *o) {
+  return (is_aligned(o) ? GUARD_ALIGN16 : 0) | tma_guards(o) | scaling_guard(a->scaling);
+}
 
 static libgemm_status check_pointers(const libgemm_grouped_mm_args *a, const struct operands *o,
                                      const struct device *device) {
   bool wide = a->offs_format == LIBGEMM_ENDS_I64 || a->offs_format == LIBGEMM_OFFSETS_I64;
   TRY(check_operands(o, a->groups ? a->bias : NULL, device));
+  if (a->scaling != LIBGEMM_SCALING_NONE && o->reads_ab) {
+    TRY(check_array("a_scale", a->a_scale, sizeof(float), device));
+    TRY(check_array("b_scale", a->b_scale, sizeof(float), device));
+  }
   if (!reads_ends(a)) return LIBGEMM_OK;
   return check_array("offs", a->offs, wide ? sizeof(int64_t) : sizeof(int32_t), device);
 }
@@ -113,6 +131,10 @@ static void fill_call(const libgemm_grouped_mm_args *a, const struct operands *o
   call->alpha = a->alpha;
   call->beta = a->beta;
   call->activation = a->activation;
+  if (a->scaling == LIBGEMM_SCALING_NONE || !o->reads_ab) return;
+  PLACE_SCALES(call, a);
+  if (a->ragged == LIBGEMM_RAGGED_M) call->batch_stride_a_scale = 0; /* A is packed, and so are its scales */
+  if (a->ragged == LIBGEMM_RAGGED_N) call->batch_stride_b_scale = 0;
 }
 
 /* Most tiles the groups can have: each one that is cut, and the tail, adds at most a part of a tile. */
@@ -164,7 +186,7 @@ libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
     libgemm_gemm_args dense = as_gemm(&a);
     return libgemm_gemm(&dense);
   }
-  problem.met = guards_met(&operands);
+  problem.met = guards_met(&a, &operands);
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
   RETURN_ON(device, run(&a, &operands, &problem, device));
@@ -194,6 +216,6 @@ libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, i
   }
   TRY(explain_gpu(target, &gpu));
   if (is_empty(&a)) return explain_on(NULL, &gpu, choice);
-  problem.met = guards_met(&operands);
+  problem.met = guards_met(&a, &operands);
   return explain_on(&problem, &gpu, choice);
 }

@@ -3,7 +3,8 @@
 import triton
 import triton.language as tl
 
-from kernels.device.portable.tiles import multiply_tile, rasterise, store_tile
+from kernels.device.portable.blocks import multiply_tile_by_blocks
+from kernels.device.portable.tiles import multiply_tile, rasterise, scale_tile, store_tile
 
 
 @triton.jit
@@ -34,9 +35,11 @@ def grouped_mm(
     lda, ldb, ldc, ldd,
     batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias,
     alpha, beta, activation, offs_wide,
+    a_scale, b_scale, scaling, batch_stride_a_scale, batch_stride_b_scale,
+    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr,
-    ALIGN: tl.constexpr, ACTIVATE: tl.constexpr,
+    ALIGN: tl.constexpr, ACTIVATE: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     """Persistent: each program takes every num_programs-th tile. Ends are scanned CHUNK at a time by a prefix sum.
 
@@ -102,12 +105,29 @@ def grouped_mm(
                 depth = depth // ALIGN * ALIGN
             tail = index == groups
             depth = tl.where(tail, 0, depth).to(tl.int32)
-            acc = multiply_tile(
-                a_ptr + index * batch_stride_a + (inner * lda if TRANS_A else inner),
-                b_ptr + index * batch_stride_b + (inner if TRANS_B else inner * ldb),
-                lda, ldb, row, row_end, col, col_end, depth,
-                BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
-            )  # fmt: skip
+            own_a = a_ptr + index * batch_stride_a + (inner * lda if TRANS_A else inner)
+            own_b = b_ptr + index * batch_stride_b + (inner if TRANS_B else inner * ldb)
+            if SCALED:
+                of_a = a_scale + index * batch_stride_a_scale
+                of_b = b_scale + index * batch_stride_b_scale
+                if scaling > 2:
+                    acc = multiply_tile_by_blocks(
+                        own_a, own_b, lda, ldb, row, row_end, col, col_end, depth, of_a, of_b, scaling,
+                        a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+                        BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
+                    )  # fmt: skip
+                else:
+                    acc = multiply_tile(
+                        own_a, own_b, lda, ldb, row, row_end, col, col_end, depth,
+                        BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
+                    )  # fmt: skip
+                    if depth > 0:  # of an empty group, and of a tail, they may not exist
+                        acc = scale_tile(acc, of_a, of_b, scaling, row, row_end, col, col_end, BLOCK_M, BLOCK_N)
+            else:
+                acc = multiply_tile(
+                    own_a, own_b, lda, ldb, row, row_end, col, col_end, depth,
+                    BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
+                )  # fmt: skip
             bias = tl.where(tail, 0, (bias_ptr + index * batch_stride_bias).to(tl.int64))
             store_tile(
                 acc, c_ptr + index * batch_stride_c, d_ptr + index * batch_stride_d, bias.to(bias_ptr.dtype),

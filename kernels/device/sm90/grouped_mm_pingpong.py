@@ -72,7 +72,7 @@ class GroupOutput:
         """A tile in runs of columns; with operands swapped of rows, those that the tile has."""
         own = self.out.epilogue.moved(work.group.to(gl.int64) * self.batch_stride_bias)
         alpha = gl.where(work.count > 0, own.alpha, 0.0)  # an empty group has no product that Inf could multiply
-        epilogue = Epilogue(own.bias_ptr, own.N, alpha, own.beta, own.activation, own.ACTIVATE, own.SWAP, ())
+        epilogue = Epilogue(own.bias_ptr, own.N, alpha, own.beta, own.activation, own.ACTIVATE, own.SWAP, own.scales)
         for i in gl.static_range(len(parts)):
             if own.SWAP:
                 row = work.row + i * parts[i].shape[1]

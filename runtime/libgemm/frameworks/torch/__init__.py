@@ -9,7 +9,7 @@ from libgemm.frameworks.torch.experts import Experts, moe, register_transformers
 from libgemm.frameworks.torch.functions import addmm, bmm, gemm, grouped_mm, linear, mm
 from libgemm.frameworks.torch.modules import GroupedLinear, Linear
 from libgemm.frameworks.torch.routing import use
-from libgemm.frameworks.torch.scaled import scaled_mm
+from libgemm.frameworks.torch.scaled import scaled_grouped_mm, scaled_mm
 
 __all__ = [
     "Experts",
@@ -23,6 +23,7 @@ __all__ = [
     "mm",
     "moe",
     "register_transformers",
+    "scaled_grouped_mm",
     "scaled_mm",
     "use",
 ]

@@ -55,6 +55,17 @@ def grouped_mm(a: Any, b: Any, offs: Any, bias: Any, precision: str | None, out_
     return with_copies(call, (a, b, bias), (stored, stored, packed))
 
 
+def scaled_grouped_mm(
+    a: Any, b: Any, offs: Any, a_scale: Any, b_scale: Any, scaling: str, bias: Any, out_dtype: Any, fast: bool
+) -> Any:
+    words: dict[str, Any] = {"scaling": scaling, "out_dtype": out_dtype, "precision": "fast" if fast else None}
+
+    def call(a: Any, b: Any, a_scale: Any, b_scale: Any, bias: Any) -> Any:
+        return libgemm.grouped_mm(a, b, offs, bias=bias, a_scale=a_scale, b_scale=b_scale, **words)
+
+    return with_copies(call, (a, b, a_scale, b_scale, bias), (stored, stored, packed, packed, packed))
+
+
 def moe_route(expert_ids: Any, groups: int) -> Any:
     return libgemm.moe_route(expert_ids.contiguous(), groups)
 

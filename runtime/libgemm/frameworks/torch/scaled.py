@@ -1,5 +1,5 @@
-"""torch.nn.functional.scaled_mm by libgemm: products of 8-bit tensors with scales, as an operator and a function of
-torch's name. No gradients: 8-bit tensors have none.
+"""torch.nn.functional.scaled_mm and scaled_grouped_mm by libgemm: products of 8-bit tensors with scales, as operators
+and functions of torch's names. No gradients: 8-bit tensors have none.
 """
 
 from typing import Any
@@ -39,6 +39,23 @@ def _(a, b, a_scale, b_scale, scaling, bias=None, out_dtype=None, fast=False):  
     return a.new_empty((*a.shape[:-1], b.shape[-1]), dtype=out_dtype or torch.bfloat16)
 
 
+@torch.library.custom_op("libgemm::scaled_grouped_mm", mutates_args=(), device_types="cuda")
+def grouped_operator(
+    a: Tensor, b: Tensor, offs: Tensor | None, a_scale: Tensor, b_scale: Tensor, scaling: str,
+    bias: Tensor | None = None, out_dtype: torch.dtype | None = None, fast: bool = False,
+) -> Tensor:  # fmt: skip
+    """a @ b of each group times the scales, plus bias, as libgemm.grouped_mm."""
+    made: Tensor = kernels.scaled_grouped_mm(a, b, offs, a_scale, b_scale, scaling, bias, out_dtype, fast)
+    return made
+
+
+@grouped_operator.register_fake
+def _(a, b, offs, a_scale, b_scale, scaling, bias=None, out_dtype=None, fast=False):  # type: ignore[no-untyped-def]
+    torch._check(a.shape[-1] == b.shape[-2], lambda: f"a has shape {tuple(a.shape)}, b {tuple(b.shape)}")
+    lead = (offs.shape[0] if a.dim() == 2 else a.shape[0],) if a.dim() == b.dim() else ()  # K is cut, or nothing
+    return a.new_empty((*lead, a.shape[-2], b.shape[-1]), dtype=out_dtype or torch.bfloat16)
+
+
 def only(given: Any) -> Any:
     """torch takes a scale and its recipe, or lists of one or two."""
     if isinstance(given, (list, tuple)):
@@ -58,6 +75,13 @@ def scaling_of(recipe_a: Any, recipe_b: Any) -> str:
     return SCALINGS[a, b]
 
 
+def refuse(swizzle_a: Any, swizzle_b: Any, contraction_dim: Any) -> None:
+    """What torch's functions take for other types of scales."""
+    for name, given in (("swizzle_a", swizzle_a), ("swizzle_b", swizzle_b), ("contraction_dim", contraction_dim)):
+        if given is not None and (not hasattr(given, "__len__") or len(given)):
+            raise invalid(f"{name} = {given!r}: libgemm has none, leave it out")
+
+
 def scaled_mm(
     mat_a: Tensor, mat_b: Tensor, scale_a: Any, scale_recipe_a: Any, scale_b: Any, scale_recipe_b: Any,
     swizzle_a: Any = None, swizzle_b: Any = None, bias: Tensor | None = None,
@@ -70,9 +94,7 @@ def scaled_mm(
     output_dtype: bfloat16, float16 or float32; bias [N] has it too. use_fast_accum: libgemm's precision "fast", which
     scales of blocks do not go with.
     Raises libgemm.Error, naming what is allowed."""
-    for name, given in (("swizzle_a", swizzle_a), ("swizzle_b", swizzle_b), ("contraction_dim", contraction_dim)):
-        if given is not None and (not hasattr(given, "__len__") or len(given)):
-            raise invalid(f"{name} = {given!r}: libgemm has none, leave it out")
+    refuse(swizzle_a, swizzle_b, contraction_dim)
     scaling, a_scale, b_scale = scaling_of(scale_recipe_a, scale_recipe_b), only(scale_a), only(scale_b)
     if scaling in TURNED:
         if not isinstance(b_scale, Tensor) or b_scale.dim() != 2:
@@ -80,4 +102,35 @@ def scaled_mm(
         b_scale = b_scale.t()
     run: Any = kernels.scaled_mm if functions.is_eager(mat_a, mat_b, a_scale, b_scale, bias) else operator
     made: Tensor = run(mat_a, mat_b, a_scale, b_scale, scaling, bias, output_dtype, bool(use_fast_accum))
+    return made
+
+
+def of_groups(scale: Any, cut_k: bool, groups: int) -> Any:
+    """torch has the rows' scales of all groups in one vector where both matrices are cut along K."""
+    if cut_k and isinstance(scale, Tensor) and scale.dim() == 1 and groups and scale.shape[0] % groups == 0:
+        return scale.view(groups, -1)
+    return scale
+
+
+def scaled_grouped_mm(
+    mat_a: Tensor, mat_b: Tensor, scale_a: Any, scale_recipe_a: Any, scale_b: Any, scale_recipe_b: Any,
+    swizzle_a: Any = None, swizzle_b: Any = None, bias: Tensor | None = None, offs: Tensor | None = None,
+    output_dtype: torch.dtype | None = torch.bfloat16, contraction_dim: Any = (), use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    """torch.nn.functional.scaled_grouped_mm for float8_e4m3fn, of any layouts: mat_a [M,K] or [G,M,K], mat_b [G,K,N]
+    or [K,N], offs [G] the end of each group, int32 or int64, anywhere; as libgemm.grouped_mm has them. Recipes: RowWise
+    (of mat_a [M] or [G,M], of mat_b [G,N] or [N]; of two 2-D matrices [G * M] and [G * N]), TensorWise, and, but for
+    two 2-D matrices, of blocks: BlockWise1x128 of mat_a [M,K/128] and BlockWise128x128 of mat_b [G,K/128,N/128], of any
+    strides. output_dtype, bias, use_fast_accum as in scaled_mm.
+    Raises libgemm.Error, naming what is allowed."""
+    refuse(swizzle_a, swizzle_b, contraction_dim)
+    scaling, cut_k = scaling_of(scale_recipe_a, scale_recipe_b), mat_a.dim() == mat_b.dim() == 2
+    if scaling in TURNED:
+        raise invalid("scale_recipe_b = BlockWise1x128: of groups libgemm takes BlockWise1x128 with BlockWise128x128")
+    groups = offs.shape[0] if offs is not None else 0
+    a_scale, b_scale = (of_groups(only(scale), cut_k, groups) for scale in (scale_a, scale_b))
+    run: Any = kernels.scaled_grouped_mm
+    if not functions.is_eager(mat_a, mat_b, offs, a_scale, b_scale, bias):
+        run = grouped_operator
+    made: Tensor = run(mat_a, mat_b, offs, a_scale, b_scale, scaling, bias, output_dtype, bool(use_fast_accum))
     return made

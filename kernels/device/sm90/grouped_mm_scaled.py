@@ -1,0 +1,161 @@
+"""Grouped GEMM of 8-bit operands with scales for Hopper: ends cut the rows.
+
+With operands swapped (swap-AB) tiles are those of grouped_mm_swap.py, as tall as their group needs. Without, they have
+all their rows, and scales of blocks of A, one for each row, take few registers: for large groups.
+
+Sums of 128 of K are added up in float32 (promote.py), or, without PROMOTE, all of K on the tensor cores. Scales are a
+number for each row of A and column of a group's B (or one for each operand), which the epilogue applies, or with BLOCKS
+those of blocks, which come through the pipeline beside the operands.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+from triton.language.extra.cuda import gdc_wait
+
+from kernels.device.sm90.block_scales import arrivals, make_block_scales
+from kernels.device.sm90.epilogue import Epilogue, Scales, make_scales
+from kernels.device.sm90.grouped_mm_pingpong import make_group_output
+from kernels.device.sm90.groups import Groups, load_ragged
+from kernels.device.sm90.loader import barriers, make_stages
+from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
+from kernels.device.sm90.promote import multiply_promoted
+from kernels.device.sm90.scheduler import Tiles
+from kernels.device.sm90.tile_queue import WorkTile, make_queue
+
+GRAIN = gl.constexpr(32)  # rows of A: the widths that tiles are multiplied in
+
+
+@gluon.jit
+def multiply_height(
+    stages, blocks, parts, turns, work, NUMBER: gl.constexpr, FIRST: gl.constexpr, HEIGHT: gl.constexpr,
+    MOST: gl.constexpr, COOP: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
+):  # fmt: skip
+    """The tile's sum in the least width from HEIGHT to MOST, in steps of GRAIN, that holds its rows of A."""
+    if HEIGHT < MOST:
+        if work.height <= HEIGHT:
+            parts = multiply_height(
+                stages, blocks, parts, turns, work, NUMBER, FIRST, HEIGHT, HEIGHT, COOP, PROMOTE, REGISTERS
+            )
+        else:
+            parts = multiply_height(
+                stages, blocks, parts, turns, work, NUMBER, FIRST, HEIGHT + GRAIN, MOST, COOP, PROMOTE, REGISTERS
+            )
+        return parts
+    else:
+        COUNT: gl.constexpr = HEIGHT // parts[0].shape[1]
+        own = parts[:COUNT]
+        if PROMOTE:
+            own, _ = multiply_promoted(own, stages, blocks, work.step, work.count, FIRST, HEIGHT, REGISTERS)
+        else:
+            own, step = multiply(own, stages, work.step, work.count, work.last, FIRST, HEIGHT)
+            own = wait_for_parts(own, HEIGHT)
+        if not COOP:
+            mbarrier.arrive(turns.index(1 - NUMBER), count=1)
+        if not PROMOTE:
+            stages.release(step + stages.STAGES - 1)
+        return own + parts[COUNT:]
+
+
+@gluon.jit
+def part_of(work, FIRST: gl.constexpr, SWAP: gl.constexpr):
+    """The part of a tile from row FIRST of its left side on."""
+    if SWAP:
+        return work.beside(FIRST)
+    else:
+        return WorkTile(work.row + FIRST, work.end, work.col, work.group, work.step, work.count, work.last, work.height)
+
+
+@gluon.jit
+def ask(scales, work, b_stride):
+    """A tile's scales on their way, of its group's columns; () where they are those of blocks."""
+    if len(scales) > 0:
+        one = scales[0]
+        b_scale = one.b_scale + work.group.to(gl.int64) * b_stride
+        own = Scales(one.a_scale, b_scale, one.scaling, one.M, one.N, one.of_left, one.of_right, one.SWAP)
+        left, right = (work.col, work.row) if one.SWAP else (work.row, work.col)
+        return own.ask(left, right)
+    else:
+        return ()
+
+
+@gluon.jit
+def consume(
+    stages, queue, out, turns, blocks, b_stride, NUMBER: gl.constexpr, ROWS: gl.constexpr, WIDTH: gl.constexpr,
+    COOP: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
+):  # fmt: skip
+    """Four warps: multiply and store every second tile, or COOP, half the left side of each. ROWS are those of the
+    tensor cores, WIDTH their columns: with operands swapped columns of B, and rows of A."""
+    SWAP: gl.constexpr = stages.SWAP
+    FIRST: gl.constexpr = NUMBER * ROWS if COOP else 0
+    MOST: gl.constexpr = out.out.MOST
+    GRAINS: gl.constexpr = GRAIN if SWAP and WIDTH > GRAIN else WIDTH
+    gdc_wait()  # what the kernel before this one reads may be our D, what it writes our C
+    phase = 0
+    turn = 1 - NUMBER  # the first consumer need not wait for its first turn
+    n = 0 if COOP else NUMBER
+    work = queue.receive(n)
+    while work.count >= 0:
+        asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), b_stride)
+        parts = zero_parts(ROWS, WIDTH, MOST)
+        if not COOP:
+            mbarrier.wait(turns.index(NUMBER), turn)
+            turn ^= 1
+        parts = multiply_height(
+            stages, blocks, parts, turns, work, NUMBER, FIRST, GRAINS, WIDTH, COOP, PROMOTE, REGISTERS
+        )
+        out.out.epilogue.spread(asked, NUMBER)
+        phase = out.store(parts, NUMBER, phase, part_of(work, FIRST, SWAP))
+        n += 1 if COOP else 2
+        work = queue.receive(n)
+    out.finish(work, NUMBER)
+
+
+@gluon.jit
+def grouped_mm_scaled(
+    a_desc, b_desc, c_desc, d_desc, d_ptr, bias_ptr, offs_ptr, M, N, K, groups, a_step, b_step, d_step,
+    ldd, batch_stride_bias, alpha, beta, activation, offs_wide, zero_tail,
+    a_scale, b_scale, scaling, batch_stride_b_scale,
+    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
+    RUN: gl.constexpr, SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+    SWAP: gl.constexpr, PINGPONG: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr, BLOCKS: gl.constexpr,
+):  # fmt: skip
+    OWNERS: gl.constexpr = 1 if PINGPONG else 2
+    # A thread's, of those that multiply and of those that load, which also bring scales of blocks.
+    REGISTERS: gl.constexpr = 224 if BLOCKS and SWAP else 232
+    OF_LOADERS: gl.constexpr = 56 if BLOCKS and SWAP else 40
+    stages = make_stages(
+        a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, OWNERS, RUN=RUN, RANK=3,
+        ARRIVALS=arrivals(BLOCKS),
+    )  # fmt: skip
+    LEFT: gl.constexpr = BLOCK_N if SWAP else BLOCK_M
+    RIGHT: gl.constexpr = BLOCK_M if SWAP else BLOCK_N
+    scales = make_scales(a_scale, b_scale, scaling, M, N, 2, LEFT // OWNERS, RIGHT, SWAP, SCALED)
+    tiles = Tiles(M, N, K, gl.to_tensor(False), gl.to_tensor(1), LEFT, RIGHT, BLOCK_K, GROUP_M, 1, False)  # its sizes
+    blocks = make_block_scales(
+        a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, M, N, K, tiles,
+        stages, SWAP, BLOCKS,
+    )  # fmt: skip
+    epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
+    out = make_group_output(c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail)
+    groups_at = Groups(
+        offs_ptr, offs_wide, groups, M, N, K, a_step, b_step, d_step, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SWAP,
+    )  # fmt: skip
+    queue = make_queue(OWNERS)
+    turns = queue.full  # a barrier that nobody waits at would lie where others write
+    if PINGPONG:
+        turns = barriers(2)
+    ROWS: gl.constexpr = LEFT // OWNERS
+    COOP: gl.constexpr = not PINGPONG
+    gl.warp_specialize(
+        [
+            (consume, (stages, queue, out, turns, blocks, batch_stride_b_scale, 0, ROWS, RIGHT, COOP, PROMOTE,
+                       REGISTERS)),
+            (consume, (stages, queue, out, turns, blocks, batch_stride_b_scale, 1, ROWS, RIGHT, COOP, PROMOTE,
+                       REGISTERS)),
+            (load_ragged, (groups_at, stages, queue, blocks, batch_stride_b_scale)),
+        ],
+        [4, 1],
+        [REGISTERS, OF_LOADERS],
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 
 from libgemm._library import LIBRARY
 
-# a, b, c, out and bias of a call, and group ends or two scales if it has them; None for absent ones -> a key, and the
+# a, b, c, out and bias of a call, and group ends and two scales if it has them; None for absent ones -> a key, and the
 # addresses as 64-bit numbers. Raises what torch does of a tensor without memory, or returns () where one has too many
 # dimensions.
 Describe = Callable[..., tuple[Any, bytes]]
@@ -57,7 +57,7 @@ def by_exchange(tensor_type: Any) -> Describe | None:
 
 
 def by_attributes(a: Any, b: Any, c: Any, out: Any, bias: Any, *more: Any) -> tuple[Any, bytes]:
-    """`more` are group ends, or scales. Of the addresses of a, b, c and out the key says only together whether they are
+    """`more` are group ends and scales. Of the addresses of a, b, c and out the key says only together whether they are
     multiples of 16: no other call is kept."""
     places = [
         at_a := a.data_ptr(),
@@ -83,7 +83,7 @@ def by_attributes(a: Any, b: Any, c: Any, out: Any, bias: Any, *more: Any) -> tu
     return key, PACK[len(places)](*places)
 
 
-PACK = {count: struct.Struct(f"{count}Q").pack for count in (5, 6, 7)}
+PACK = {count: struct.Struct(f"{count}Q").pack for count in (5, 6, 7, 8)}
 kept: list[MethodDef] = []  # a function refers to its own as long as it lives
 
 

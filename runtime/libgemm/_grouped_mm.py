@@ -91,10 +91,10 @@ def packed(
     options = (
         None
         if alpha is ONE and beta is ZERO and activation is None and precision is None and out_dtype is None
-        and tail == "leave" and variant is None and leading_zero is False
-        else (alpha, beta, activation, precision, out_dtype, tail, variant, leading_zero)
+        and tail == "leave" and variant is None and leading_zero is False and scaling is None
+        else (alpha, beta, activation, precision, out_dtype, tail, variant, leading_zero, scaling)
     )  # fmt: skip
-    made, key = (None, None) if scales else known.again(a, b, c, out, bias, ends, options, stream)
+    made, key = known.again(a, b, c, out, bias, ends, options, stream, scales)
     if made is None:
         made = packed_anew(
             a, b, Ends(ends, "group_offsets" if leading_zero else "offs", leading_zero), c, alpha, beta, bias,
@@ -152,8 +152,8 @@ def packed_anew(
     run("grouped_mm", args, a, launch)
     written([out])
     if key is not None:
-        options = (alpha, beta, activation, precision, out_dtype, tail, variant, ends.leading_zero)
-        known.keep(key, args, alive, options, a, b, c, out, bias, ends.array)
+        options = (alpha, beta, activation, precision, out_dtype, tail, variant, ends.leading_zero, scaling)
+        known.keep(key, args, alive, options, a, b, c, out, bias, ends.array, scales or ())
     return out
 
 

@@ -106,7 +106,7 @@ class Known:
         self.offsets = {
             field: ffi.offsetof(f"libgemm_{kind}_args", field) for field in ("a", "c", "d", "workspace", "stream")
         }
-        if kind == "gemm":
+        if kind in ("gemm", "grouped_mm"):
             self.offsets["a_scale"] = ffi.offsetof(f"libgemm_{kind}_args", "a_scale")
         self.calls: dict[Any, list[Kept]] = {}
         self.kin: dict[Any, Kept] = {}  # by all but the tensors' sizes, roughly
@@ -133,12 +133,12 @@ class Known:
         if scales is not None and not (is_plain(scales[0]) and is_plain(scales[1])):
             return None, None
         try:
-            if scales is not None:
-                described, places = describe(a, b, c, out, bias, *scales)
-            elif ends is not None:
+            if ends is None:
+                described, places = describe(a, b, c, out, bias, *(scales or ()))
+            elif scales is None:
                 described, places = describe(a, b, c, out, bias, ends)
             else:
-                described, places = describe(a, b, c, out, bias)
+                described, places = describe(a, b, c, out, bias, ends, *scales)
         except Exception:  # of torch, or no tuple of two: a tensor that cannot be read, of which the general way tells
             return None, None
         name = name_of(described, options)

@@ -36,6 +36,16 @@ def jagged(**changes) -> dict:
     return {**rows(**changes), "offs": None, "group_offsets": ends(4)}
 
 
+def scaled(
+    scaling: str = "row", of_a: tuple = (96,), of_b: tuple = (3, 80), places: tuple = (9, 10), **changes
+) -> dict:
+    """8-bit rows with scales, each group's own."""
+    a, b = Tensor(at(0), (96, 64), "float8_e4m3fn"), Tensor(at(1), (3, 64, 80), "float8_e4m3fn", strides=(5120, 1, 64))
+    scales = {"a_scale": Tensor(at(places[0]), of_a, "float32"), "b_scale": Tensor(at(places[1]), of_b, "float32")}
+    out = Tensor(at(3), (96, 80), "bfloat16")
+    return rows(**{"a": a, "b": b, "out": out, "scaling": scaling, **scales, **changes})
+
+
 def call(a, b, offs=None, group_offsets=None, **words):
     if group_offsets is None:
         return libgemm.grouped_mm(a, b, offs, **words)
@@ -65,6 +75,19 @@ CALLS = {
     "zero tail": lambda: rows(tail="zero"),
     "no out": lambda: rows(out=None),
     "no out, f32": lambda: depth(out=None, out_dtype=torch.float32),
+    "scales of rows": scaled,
+    "scales elsewhere": lambda: scaled(places=(11, 12)),
+    "scales for all": lambda: scaled(of_b=(80,)),
+    "scales of rows, fast": lambda: scaled(precision="fast", out=None),
+    "a number each": lambda: scaled("tensor", (), ()),
+    "scales of blocks": lambda: scaled("1x128_128x128", (96, 1), (3, 1, 1)),
+    "scales of a batch": lambda: scaled(
+        of_a=(3, 96),
+        a=Tensor(at(0), (3, 96, 64), "float8_e4m3fn"),
+        offs=None,
+        out=Tensor(at(3), (3, 96, 80), "bfloat16"),
+    ),
+    "8-bit rows without": lambda: {k: v for k, v in scaled().items() if "scal" not in k},
     "stream": lambda: rows(stream=2),
     "unaligned a": lambda: rows(a=Tensor(at(0) + 2, (96, 64))),
 }
@@ -102,6 +125,11 @@ REFUSED = {
     "b on the CPU": lambda: rows(b=Tensor(at(1), (3, 64, 80), is_cuda=False)),
     "a weight": lambda: rows(b=Parameter(at(1), (3, 64, 80), requires_grad=True)),
     "negated b": lambda: rows(b=Tensor(at(1), (3, 64, 80), negated=True)),
+    "scales of another shape": lambda: scaled(of_b=(4, 80)),
+    "scales on the CPU": lambda: scaled(b_scale=Tensor(at(10), (3, 80), "float32", is_cuda=False)),
+    "scales of 16 bits": lambda: scaled(b_scale=Tensor(at(10), (3, 80), "bfloat16")),
+    "one scale": lambda: scaled(b_scale=None),
+    "scales of other types": lambda: rows(**{k: v for k, v in scaled().items() if "scal" in k}),
     "tail": lambda: rows(tail=["zero"]),
     "other tail": lambda: rows(tail="one"),
     "c of none": lambda: rows(out=None, beta=1.0),

@@ -1,7 +1,7 @@
 # build, install, test, fuzz, gpu-test, bench, report, candidates, tune, lock: one line each; the recipes are in Python.
 PYTHON ?= python3
 PREFIX ?= /usr/local
-export TARGETS MIN_DRIVER JOBS
+export TARGETS TYPES MIN_DRIVER JOBS
 
 .PHONY: build install test fuzz gpu-test bench report candidates tune lock clean
 

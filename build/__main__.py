@@ -2,6 +2,7 @@
 
 Options come from the environment, so that `make build TARGETS=90` works:
   TARGETS     compute capabilities * 10, by comma or space (default: kernels.table.spec.DEFAULT_TARGETS)
+  TYPES       types of A and B that products may have, by comma or space (default: all, f16 bf16 f32 e4m3)
   MIN_DRIVER  driver release that every kernel must load on, 525 or 580 (default: aot.toolchain.DEFAULT_MIN_DRIVERS)
   JOBS        compile processes (default: the cores this process may use)
   CC          C compiler, which may be a cross compiler for aarch64 (default: cc)
@@ -31,6 +32,7 @@ from build.package import header_constant
 from build.publish import NotPutBackError, files_in, publish, sweep
 from build.stamp import inputs, record, up_to_date
 from build.tree import LINK, ROOT, write_all, write_manifest
+from kernels.table.dtypes import DTYPES
 from kernels.table.spec import SpecError
 from kernels.table.targets import DEFAULT_TARGETS, TARGETS
 from kernels.table.variants import variants
@@ -41,6 +43,7 @@ STAMP = Path(".cache/dist.json")
 @dataclass(frozen=True)
 class Plan:
     targets: tuple[int, ...]
+    types: tuple[str, ...]
     min_driver: int | None  # None: each target's own
     limits: Limits
 
@@ -59,8 +62,14 @@ def make_plan() -> Plan:
     for word in words:
         if not word.isdigit() or int(word) not in TARGETS:
             raise BuildError(f"TARGETS has {word!r}: allowed are {', '.join(map(str, TARGETS))}")
+    types = os.environ.get("TYPES", "").replace(",", " ").split() or list(DTYPES)
+    for word in types:
+        if word not in DTYPES:
+            raise BuildError(f"TYPES has {word!r}: allowed are {', '.join(DTYPES)}")
     jobs = number("JOBS", len(os.sched_getaffinity(0)), range(1, 513))
-    return Plan(tuple(sorted({int(word) for word in words})), number("MIN_DRIVER", None, MIN_DRIVERS), Limits(jobs))
+    targets = tuple(sorted({int(word) for word in words}))
+    own = tuple(name for name in DTYPES if name in types)
+    return Plan(targets, own, number("MIN_DRIVER", None, MIN_DRIVERS), Limits(jobs))
 
 
 def toolchain() -> dict:
@@ -95,7 +104,7 @@ def build(root: Path = ROOT) -> None:
     plan, compiler = make_plan(), Compiler.of_environment()
     tools = compiler.identity()  # now, so that a bad CC is told before minutes of compiling
     with workplace(root) as scratch:
-        table = variants(plan.targets)
+        table = variants(plan.targets, plan.types)
         artifacts = compile_all(table, Cache(root / ".cache" / "artifacts", plan.min_driver), plan.limits)
         rows = in_table_order(list(zip(table, artifacts, strict=True)))
         manifest = make_manifest(rows, header_constant("LIBGEMM_VERSION"), toolchain())
@@ -112,7 +121,8 @@ def build(root: Path = ROOT) -> None:
             gone = [path for path in strangers(root / "dist") if path not in places]
             publish({**places, stamp: scratch / "stamp"}, gone)  # the stamp last: it says that all the others stand
             state = "built"
-    print(f"dist/{LINK} {state}: {len(rows)} variants for sm {', '.join(map(str, plan.targets))}, "
+    only = f" of {', '.join(plan.types)}" if len(plan.types) < len(DTYPES) else ""
+    print(f"dist/{LINK} {state}: {len(rows)} variants{only} for sm {', '.join(map(str, plan.targets))}, "
           f"{megabytes(root / 'dist' / LINK)}, build {manifest['build_id'][:16]}")  # fmt: skip
     for wheel in (root / "dist").glob("libgemm-*.whl"):
         print(f"dist/{wheel.name}: {megabytes(wheel)}")

@@ -15,6 +15,7 @@ from build.cache import digest
 from build.compile_all import BuildError
 from build.link import Linked, header_text
 from build.publish import files_in
+from kernels.table.dtypes import DTYPES
 from kernels.table.targets import DEFAULT_TARGETS
 
 EPOCH = "1577836800"  # 2020-01-01: every file date in the wheel, so that two builds give the same bytes
@@ -48,20 +49,27 @@ def write_bindings(path: Path) -> None:
         file.write(f"ABI = {header_constant('LIBGEMM_ABI')}\n")
 
 
-def wheel_version(project: Path, targets: tuple[int, ...]) -> str:
+def unusual(manifest: dict) -> list[str]:
+    """What the wheel's name says of a library whose targets or types are not the usual ones."""
+    targets = tuple(map(int, manifest["targets"]))
+    types = {v["problem"]["a"] for v in manifest["variants"] if v["problem"]["op"] == "gemm"}
+    words = [f"sm{target}" for target in targets] if targets != DEFAULT_TARGETS else []
+    return words + ([name for name in DTYPES if name in types] if len(types) < len(DTYPES) else [])
+
+
+def wheel_version(project: Path, words: list[str]) -> str:
     """LIBGEMM_VERSION, then a local part that changes with anything in the wheel: pip installs it over another build.
 
     A letter stands before the digits, since PEP 440 would drop leading zeros of a number.
     """
     parts = [part for p in files_in(project) for part in (str(p.relative_to(project)), p.read_bytes())]
-    local = [f"g{digest(importlib.metadata.version('hatchling'), *parts)[:8]}"]
-    if targets != DEFAULT_TARGETS:
-        local += [f"sm{target}" for target in targets]
+    local = [f"g{digest(importlib.metadata.version('hatchling'), *parts)[:8]}", *words]
     return f"{header_constant('LIBGEMM_VERSION')}+{'.'.join(local)}"
 
 
-def make_project(linked: Linked, targets: tuple[int, ...], runtime: Path, project: Path) -> None:
-    """A copy of runtime/ whose package has library, header, bindings and, in platform.json, facts about them."""
+def make_project(linked: Linked, words: list[str], runtime: Path, project: Path) -> None:
+    """A copy of runtime/ whose package has library, header, bindings and, in platform.json, facts about them. `words`
+    are those of `unusual`."""
     shutil.copytree(runtime, project, ignore=shutil.ignore_patterns(*BUILT, "__pycache__", ".*"))
     package = project / "libgemm"
     folder = package / "_lib"
@@ -71,7 +79,7 @@ def make_project(linked: Linked, targets: tuple[int, ...], runtime: Path, projec
     write_bindings(package / "_ffi.py")
     data = linked.library.read_bytes()
     facts = {
-        "version": wheel_version(project, targets),
+        "version": wheel_version(project, words),
         "glibc": linked.glibc,
         "machine": linked.machine,
         "bytes": len(data),

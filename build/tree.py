@@ -7,7 +7,7 @@ from pathlib import Path
 
 from build.compiler import SONAME
 from build.link import Linked, header_text
-from build.package import BUILT, make_project, make_wheel
+from build.package import BUILT, make_project, make_wheel, unusual
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -49,7 +49,7 @@ def write_install_tree(linked: Linked, version: str, dist: Path) -> None:
 def write_all(linked: Linked, manifest: dict, runtime: Path, scratch: Path) -> Path:
     """Everything a build leaves, in a folder with the checkout's layout: dist/ and the files added to runtime/."""
     project, made = scratch / "project", scratch / "made"
-    make_project(linked, tuple(map(int, manifest["targets"])), runtime, project)
+    make_project(linked, unusual(manifest), runtime, project)
     write_install_tree(linked, manifest["version"], made / "dist")
     write_manifest(manifest, made / "dist")
     make_wheel(project, made / "dist")

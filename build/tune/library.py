@@ -14,7 +14,7 @@ from build.__main__ import main, make_library, toolchain, workplace
 from build.cache import Cache
 from build.compile_all import Limits, compile_all
 from build.compiler import Compiler
-from build.package import header_constant, make_project
+from build.package import header_constant, make_project, unusual
 from build.publish import files_in, publish
 from build.tree import ROOT
 from build.tune.candidates import candidates, grouped_candidates
@@ -33,7 +33,7 @@ def build(root: Path = ROOT) -> None:
         rows = in_table_order(list(zip(table, artifacts, strict=True)))
         manifest = make_manifest(rows, header_constant("LIBGEMM_VERSION"), toolchain())
         linked = make_library(rows, manifest, scratch / "libgemm.so", Compiler.of_environment())
-        make_project(linked, tuple(map(int, manifest["targets"])), root / "runtime", scratch / "project")
+        make_project(linked, unusual(manifest), root / "runtime", scratch / "project")
         package, made = root / ".cache" / "candidates" / "libgemm", scratch / "project" / "libgemm"
         places = {package / path.relative_to(made): path for path in files_in(made)}
         publish(places, [path for path in files_in(package) if path not in places])

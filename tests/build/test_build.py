@@ -13,6 +13,7 @@ from sample import ROOT, sample_artifact, sample_rows
 import build.__main__ as build_main
 from build.cache import Cache
 from build.compile_all import BuildError, Limits, compile_all
+from kernels.table.dtypes import DTYPES
 from kernels.table.targets import TARGETS
 from kernels.table.variants import variants
 
@@ -156,6 +157,7 @@ def test_an_interrupt_leaves_whole_records_and_no_worker(tmp_path):
     [
         ("TARGETS", "75", "TARGETS has '75': allowed are 80, 86"),
         ("TARGETS", "90,hopper", "TARGETS has 'hopper'"),
+        ("TYPES", "bf16,int8", "TYPES has 'int8': allowed are f16, bf16, f32, e4m3"),
         ("MIN_DRIVER", "470", "MIN_DRIVER = '470': allowed are 580, 525"),
         ("JOBS", "0", "JOBS = '0': allowed are 1"),
     ],
@@ -182,7 +184,7 @@ def test_options_meant_for_pypas_build_are_refused_with_the_right_command(monkey
 
 
 def test_the_default_plan_has_the_default_targets(monkeypatch):
-    for name in ("TARGETS", "MIN_DRIVER", "JOBS"):
+    for name in ("TARGETS", "TYPES", "MIN_DRIVER", "JOBS"):
         monkeypatch.delenv(name, raising=False)
     plan = build_main.make_plan()
     assert (plan.targets, plan.min_driver) == ((80, 86, 89, 90, 100, 120), None)
@@ -191,3 +193,6 @@ def test_the_default_plan_has_the_default_targets(monkeypatch):
     monkeypatch.setenv("TARGETS", "120 80,120")
     assert build_main.make_plan().targets == (80, 120)
     assert len(variants(tuple(TARGETS))) > len(variants(plan.targets))
+    assert plan.types == tuple(DTYPES)
+    monkeypatch.setenv("TYPES", "e4m3 bf16")
+    assert build_main.make_plan().types == ("bf16", "e4m3")

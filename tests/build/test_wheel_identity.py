@@ -12,8 +12,9 @@ import pytest
 from build_work import change, checkout, process
 
 from build.link import Linked
-from build.package import header_constant, make_project, make_wheel
+from build.package import header_constant, make_project, make_wheel, unusual
 from kernels.table.targets import DEFAULT_TARGETS
+from kernels.table.variants import variants
 
 CROSS = "aarch64-linux-gnu-gcc"
 VERSION = header_constant("LIBGEMM_VERSION")
@@ -31,10 +32,10 @@ def library(tmp_path):
     return Linked(path, (2, 17), "aarch64")
 
 
-def version(library: Linked, runtime: Path, targets=DEFAULT_TARGETS) -> str:
+def version(library: Linked, runtime: Path, words=()) -> str:
     """The version of the wheel that would hold this library and these files."""
     project = runtime.parent / "project"
-    make_project(library, targets, runtime, project)
+    make_project(library, list(words), runtime, project)
     text = (project / "libgemm" / "_lib" / "platform.json").read_text()
     shutil.rmtree(project)
     return re.search(r'"version": "(.*?)"', text)[1]
@@ -53,13 +54,20 @@ def test_the_version_changes_with_each_part_of_the_wheel(library, runtime):
     assert len(seen) == 7
 
 
-def test_the_version_names_targets_that_are_not_the_usual_ones(library, runtime):
-    assert version(library, runtime, (90,)).endswith(".sm90")
-    assert version(library, runtime, (80, 90)).endswith(".sm80.sm90")
+def told(targets=DEFAULT_TARGETS, **types) -> list[str]:
+    rows = variants(targets, **types)
+    return unusual({"targets": list(map(str, targets)), "variants": [row.to_dict() for row in rows]})
+
+
+def test_the_version_names_targets_and_types_that_are_not_the_usual_ones(library, runtime):
+    assert told() == []
+    assert (told((90,)), told((80, 90))) == (["sm90"], ["sm80", "sm90"])
+    assert told(types=("bf16",)) == ["bf16"] and told((90,), types=("f16", "e4m3")) == ["sm90", "f16", "e4m3"]
+    assert version(library, runtime, told((90,), types=("bf16",))).endswith(".sm90.bf16")
 
 
 def test_the_tag_is_that_of_the_library_and_not_of_this_machine(library, runtime, tmp_path):
-    make_project(library, DEFAULT_TARGETS, runtime, tmp_path / "project")
+    make_project(library, [], runtime, tmp_path / "project")
     name = make_wheel(tmp_path / "project", tmp_path).name
     assert re.fullmatch(rf"libgemm-{VERSION}\+g[0-9a-f]{{8}}-py3-none-manylinux_2_17_aarch64\.whl", name)
 

@@ -327,11 +327,10 @@ typedef struct libgemm_grouped_mm_args {
                         with shared_b. With K and NONE, where D has no tail: 0 or 1, without effect */
   int32_t b_type;  /* 0: a_type. Another type than a_type is refused: no variant multiplies two types yet */
   int32_t scaling; /* libgemm_scaling: any with a_type LIBGEMM_E4M3, else NONE (0); with K none of blocks */
-  const void *a_scale, *b_scale; /* float32, as libgemm_scaling says, both; NULL with NONE. Of a packed A or B all rows
-                                    or columns have theirs one after the other, or at one stride; those of blocks count
-                                    rows and columns over all groups */
-  int64_t batch_stride_a_scale, batch_stride_b_scale; /* elements from one group's scales to the next; 0: shared. Of an
-                                    operand that M or N cuts not used */
+  const void *a_scale, *b_scale; /* float32, both; NULL with NONE. As libgemm_scaling says, of each group; of an A or B
+                                    that is packed rows and columns count over all groups */
+  int64_t batch_stride_a_scale, batch_stride_b_scale; /* elements from one group's scales to the next; 0: shared. Not
+                                    used of A with M, of B with N: its scales are packed too */
   int64_t a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k; /* as in libgemm_gemm_args */
 } libgemm_grouped_mm_args;
 

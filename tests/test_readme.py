@@ -94,17 +94,12 @@ def torch_of_the_readme():
     """The stand-in for torch, with what README's examples ask of it besides."""
     import torch_like
 
-    def turned(tensor):
-        made = torch_like.Tensor(tensor.pointer, tensor.shape[::-1], tensor.dtype.name, tensor.strides[::-1])
-        made.index = tensor.index
-        return made
-
     torch = torch_like.install()
 
     def like(tensor, dtype=None, shape=None):
         return torch.empty(tensor.shape if shape is None else shape, dtype=dtype or tensor.dtype, device="cuda:0")
 
-    def last_two_turned(tensor):
+    def turned(tensor):
         *lead, rows, cols = range(len(tensor.shape))
         order = [*lead, cols, rows]
         shape, strides = ([values[i] for i in order] for values in (tensor.shape, tensor.strides))
@@ -112,7 +107,7 @@ def torch_of_the_readme():
         made.index = tensor.index
         return made
 
-    torch.Tensor.T, torch.Tensor.mT = property(turned), property(last_two_turned)
+    torch.Tensor.T, torch.Tensor.mT = property(turned), property(turned)
     torch.Tensor.abs, torch.Tensor.to = like, like
     torch.Tensor.__truediv__ = lambda self, other: like(self)
     torch.Tensor.amax = lambda self, dim, keepdim: like(self, shape=(self.shape[0], 1))

@@ -154,7 +154,8 @@ RAGGED = {
 
 
 def question(
-    kind: str, dtype: Any, out_dtype: Any, layout: str, activation: str | None, precision: str | None
+    kind: str, dtype: Any, out_dtype: Any, layout: str, activation: str | None, precision: str | None,
+    scaling: str | None = None,
 ) -> Any:  # fmt: skip
     """A struct of `kind` to ask with, as if all the workspace that could help were given."""
     name = dtype_name(dtype)
@@ -163,6 +164,8 @@ def question(
         variant=None, stream=0,
     )  # fmt: skip
     args.trans_a, args.trans_b = pick(LAYOUTS, layout, "layout")
+    if scaling is not None:
+        args.scaling = pick(SCALINGS, scaling, "scaling")
     args.workspace, args.workspace_bytes = pointer(16), 1 << 62
     return args
 
@@ -197,11 +200,9 @@ def explain(
     target: compute capability * 10 (then no GPU is needed), or 0 for the current GPU.
     Raises Error where the call itself would.
     """
-    args = question("gemm", dtype, out_dtype, layout, activation, precision)
+    args = question("gemm", dtype, out_dtype, layout, activation, precision, scaling)
     pack(args, m, n, k, aligned)
     args.batch, args.batch_invariant = batch, bool(batch_invariant)
-    if scaling is not None:
-        args.scaling = pick(SCALINGS, scaling, "scaling")
     return ask("gemm", args, target)
 
 
@@ -215,11 +216,9 @@ def explain_grouped_mm(
     ragged: "m", "n" or "k", what the ends cut, or "none". The size that is cut is that of all groups together, the
     others are those of one group.
     """
-    args = question("grouped_mm", dtype, out_dtype, layout, activation, precision)
+    args = question("grouped_mm", dtype, out_dtype, layout, activation, precision, scaling)
     pack(args, m, n, k, aligned)
     args.groups, args.ragged = groups, pick(RAGGED, ragged, "ragged")
-    if scaling is not None:
-        args.scaling = pick(SCALINGS, scaling, "scaling")
     return ask("grouped_mm", args, target)
 
 

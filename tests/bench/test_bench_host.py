@@ -1,6 +1,10 @@
 """The measure of host time, rehearsed on the stand-in: what it launches, in which order, and what it says."""
 
+import argparse
+import contextlib
 import ctypes
+import io
+import sys
 
 import pytest
 from calls import Call, at, count, current, fail, launches, new_stream, ok, values
@@ -8,7 +12,7 @@ from libgemm._library import LIBRARY, ffi
 from stand_in import in_stand_in
 from torch_like import Tensor, install, torch
 
-from bench.measure import host
+from bench.measure import host, host_beside
 from bench.measure.host_python import fresh_rows
 from bench.measure.relaunch import Driver, captured
 
@@ -165,3 +169,30 @@ def test_a_driver_that_refuses_the_graph_costs_the_figures_for_c_alone():
     assert "512 x 512 x 512 NN on: cuGraphKernelNodeGetParams_v2 failed with CUDA error 801" in found["note"]
     assert ["c_us" in row for row in found["rows"].values()] == [True, False, False, False]
     assert all("python_us" in row for row in found["rows"].values())
+
+
+@in_stand_in()
+def test_libraries_are_timed_beside_each_other_on_the_same_calls():
+    rehearsal_torch()
+    dist = LIBRARY.parents[3] / "dist"
+    words = [f"{name}={dist}/include,{place}" for name, place in (("old", dist / "lib/libgemm.so"), ("new", LIBRARY))]
+    sys.argv = ["host_beside.py", *words, "--repeats", "3"]
+    with current(0), contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert host_beside.main() == 0
+    head, *rows = printed.getvalue().splitlines()
+    assert head.split()[-4:] == ["old", "ratio", "new", "ratio"] and len(rows) == len(host.SHAPES)
+    for row, name in zip(rows, host.SHAPES, strict=True):
+        us, first, other, ratio = map(float, row.removeprefix(name).split())
+        assert min(us, other) > 0 and first == 1 and ratio == pytest.approx(other / us, abs=0.01 + 1 / us)
+    found = [values(launch) for launch in launches()]
+    batches = (1 + 3 + 2) * host.CALLS  # of each library on each line; the first loads kernels
+    assert len(found) == 2 * len(host.SHAPES) * batches
+    sizes = [(one["M"], one["N"], one["K"]) for one in found[-2 * batches :]]
+    assert set(sizes) == {(512, 512, 512), (1, 1280, 8192)} and sizes[:batches] == sizes[batches:]
+    assert len({launch["handle"] for launch in launches()[-2 * batches :]}) == 4  # two kernels of each library
+
+
+@pytest.mark.parametrize("word", ["dist/include,lib.so", "new=dist/include", "new=,lib.so"])
+def test_a_library_to_time_is_named_in_full(word):
+    with pytest.raises(argparse.ArgumentTypeError, match="NAME=INCLUDE,LIBRARY is needed"):
+        host_beside.parse(word)

@@ -76,6 +76,11 @@ libgemm_status check_array(const char *name, const void *array, uint64_t bytes, 
   return check_pointer(name, (CUdeviceptr)array, device);
 }
 
+libgemm_status check_scales(const void *a_scale, const void *b_scale, const struct device *device) {
+  TRY(check_array("a_scale", a_scale, sizeof(float), device));
+  return check_array("b_scale", b_scale, sizeof(float), device);
+}
+
 libgemm_status check_workspace(const void *workspace, uint64_t bytes, uint64_t needed, const char *function) {
   if (bytes >= needed && workspace && (uint64_t)workspace % 16 == 0) return LIBGEMM_OK;
   return fail(LIBGEMM_INVALID_ARGUMENT, "workspace = %p of %llu bytes: %llu are needed (%s), from a multiple of 16 on",

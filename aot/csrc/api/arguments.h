@@ -53,6 +53,9 @@ libgemm_status check_alignment(const char *name, CUdeviceptr pointer, uint64_t b
 /* That, of elements of so many bytes, and that `device`, which is entered, can use the memory. */
 libgemm_status check_array(const char *name, const void *array, uint64_t bytes, const struct device *device);
 
+/* The same of A's and B's scales, where they are read. */
+libgemm_status check_scales(const void *a_scale, const void *b_scale, const struct device *device);
+
 /* INVALID_ARGUMENT unless a workspace that a call cannot go without has the bytes that `function` told. */
 libgemm_status check_workspace(const void *workspace, uint64_t bytes, uint64_t needed, const char *function);
 

@@ -50,10 +50,7 @@ HOT static void set_memory(const libgemm_gemm_args *a, const struct operands *o,
 HOT static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct operands *o,
                                          const struct device *device) {
   TRY(check_operands(o, a->bias, device));
-  if (a->scaling != LIBGEMM_SCALING_NONE && o->reads_ab) {
-    TRY(check_array("a_scale", a->a_scale, sizeof(float), device));
-    TRY(check_array("b_scale", a->b_scale, sizeof(float), device));
-  }
+  if (a->scaling != LIBGEMM_SCALING_NONE && o->reads_ab) TRY(check_scales(a->a_scale, a->b_scale, device));
   if (a->workspace && a->workspace_bytes) {
     TRY(check_pointer("workspace", (CUdeviceptr)a->workspace, device));
     if ((uint64_t)a->workspace % 16)

@@ -110,10 +110,7 @@ static libgemm_status check_pointers(const libgemm_grouped_mm_args *a, const str
                                      const struct device *device) {
   bool wide = a->offs_format == LIBGEMM_ENDS_I64 || a->offs_format == LIBGEMM_OFFSETS_I64;
   TRY(check_operands(o, a->groups ? a->bias : NULL, device));
-  if (a->scaling != LIBGEMM_SCALING_NONE && o->reads_ab) {
-    TRY(check_array("a_scale", a->a_scale, sizeof(float), device));
-    TRY(check_array("b_scale", a->b_scale, sizeof(float), device));
-  }
+  if (a->scaling != LIBGEMM_SCALING_NONE && o->reads_ab) TRY(check_scales(a->a_scale, a->b_scale, device));
   if (!reads_ends(a)) return LIBGEMM_OK;
   return check_array("offs", a->offs, wide ? sizeof(int64_t) : sizeof(int32_t), device);
 }

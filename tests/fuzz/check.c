@@ -180,7 +180,7 @@ void use_span(struct spans *s, const char *what, uint64_t begin, uint64_t bytes)
   s->used[s->count++].end = begin + bytes;
 }
 
-void check_scales(const struct launch *l, const struct scales *s) {
+void check_scale_parameters(const struct launch *l, const struct scales *s) {
   bool by_blocks = l->row->guard & GUARD_BLOCKS;  // whose kernels take one kind of scales
   REQUIRE(has(l, "scaling") == (s->a_type == LIBGEMM_E4M3 && !by_blocks), "%s", l->row->name);
   if (s->a_type != LIBGEMM_E4M3) return;

@@ -121,7 +121,7 @@ static void check_product(const struct launch *l, const libgemm_gemm_args *a, st
   check_scalars(l, a->k > 0 ? a->alpha : 0, a->beta, a->activation, (uint64_t)a->bias);
   if (a->bias && a->batch > 1) REQUIRE(value(l, "batch_stride_bias") == a->batch_stride_bias);
   struct scales scales = SCALES_OF(a, reads_ab(a));
-  check_scales(l, &scales);
+  check_scale_parameters(l, &scales);
   if (scales.read && a->batch > 1) {
     REQUIRE(value(l, "batch_stride_a_scale") == a->batch_stride_a_scale);
     REQUIRE(value(l, "batch_stride_b_scale") == a->batch_stride_b_scale);

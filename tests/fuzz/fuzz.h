@@ -130,7 +130,7 @@ struct scales {
                   (args)->b_scale_stride_k},                                                    \
       .read = (reads) && (args)->scaling,                                                       \
   }
-void check_scales(const struct launch *l, const struct scales *scales);
+void check_scale_parameters(const struct launch *l, const struct scales *scales);
 int width_of(int32_t type);
 int64_t tiles_along(int64_t extent, int64_t block);
 

@@ -131,7 +131,7 @@ static void check_launch(const libgemm_grouped_mm_args *a) {
   check_scalars(l, a->alpha, a->beta, a->activation, (uint64_t)a->bias);
   if (a->bias && a->groups > 1) REQUIRE(value(l, "batch_stride_bias") == a->batch_stride_bias);
   struct scales scales = SCALES_OF(a, reads_ab(a));
-  check_scales(l, &scales);
+  check_scale_parameters(l, &scales);
   if (scales.read && has(l, "batch_stride_a_scale"))
     REQUIRE(value(l, "batch_stride_a_scale") == (cuts_rows(a) ? 0 : a->batch_stride_a_scale));
   if (scales.read) REQUIRE(value(l, "batch_stride_b_scale") == (cuts_columns(a) ? 0 : a->batch_stride_b_scale));

@@ -1,9 +1,11 @@
-"""Products of 8-bit operands whose scales are those of blocks of 128 of K: the reference set's. Not a kernel."""
+"""Products of 8-bit operands times their scales, those of blocks of 128 of K among them: the reference set's. Not a
+kernel.
+"""
 
 import triton
 import triton.language as tl
 
-from kernels.device.portable.tiles import multiply_tile
+from kernels.device.portable.tiles import multiply_tile, scale_tile
 
 BLOCK = tl.constexpr(128)
 
@@ -34,4 +36,27 @@ def multiply_tile_by_blocks(
         b_ptr += BLOCK if TRANS_B else BLOCK * ldb
         of_a += a_scale_stride_k
         of_b += b_scale_stride_k
+    return acc
+
+
+@triton.jit
+def multiply_tile_scaled(
+    a_ptr, b_ptr, lda, ldb, row, row_end, col, N, K, a_scale, b_scale, scaling,
+    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr, MAY_BE_EMPTY: tl.constexpr,
+):  # fmt: skip
+    """`multiply_tile` times the scales, of any kind. MAY_BE_EMPTY: K may be 0, where there may be none."""
+    if scaling > 2:
+        acc = multiply_tile_by_blocks(
+            a_ptr, b_ptr, lda, ldb, row, row_end, col, N, K, a_scale, b_scale, scaling,
+            a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+            BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
+        )  # fmt: skip
+    else:
+        acc = multiply_tile(
+            a_ptr, b_ptr, lda, ldb, row, row_end, col, N, K, BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION
+        )
+        if not MAY_BE_EMPTY or K > 0:
+            acc = scale_tile(acc, a_scale, b_scale, scaling, row, row_end, col, N, BLOCK_M, BLOCK_N)
     return acc

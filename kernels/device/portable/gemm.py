@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from kernels.device.portable.blocks import multiply_tile_by_blocks
-from kernels.device.portable.tiles import multiply_tile, rasterise, scale_tile, store_tile
+from kernels.device.portable.blocks import multiply_tile_scaled
+from kernels.device.portable.tiles import multiply_tile, rasterise, store_tile
 
 
 @triton.jit
@@ -45,18 +45,11 @@ def gemm(
     if SCALED:
         a_scale += batch * batch_stride_a_scale
         b_scale += batch * batch_stride_b_scale
-        if scaling > 2:
-            acc = multiply_tile_by_blocks(
-                a_ptr, b_ptr, lda, ldb, row, M, col, N, K, a_scale, b_scale, scaling,
-                a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
-                BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
-            )  # fmt: skip
-        else:
-            acc = multiply_tile(
-                a_ptr, b_ptr, lda, ldb, row, M, col, N, K,
-                BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
-            )  # fmt: skip
-            acc = scale_tile(acc, a_scale, b_scale, scaling, row, M, col, N, BLOCK_M, BLOCK_N)
+        acc = multiply_tile_scaled(
+            a_ptr, b_ptr, lda, ldb, row, M, col, N, K, a_scale, b_scale, scaling,
+            a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+            BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION, False,
+        )  # fmt: skip
     else:
         acc = multiply_tile(
             a_ptr, b_ptr, lda, ldb, row, M, col, N, K,

@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from kernels.device.portable.blocks import multiply_tile_by_blocks
-from kernels.device.portable.tiles import multiply_tile, rasterise, scale_tile, store_tile
+from kernels.device.portable.blocks import multiply_tile_scaled
+from kernels.device.portable.tiles import multiply_tile, rasterise, store_tile
 
 
 @triton.jit
@@ -108,21 +108,12 @@ def grouped_mm(
             own_a = a_ptr + index * batch_stride_a + (inner * lda if TRANS_A else inner)
             own_b = b_ptr + index * batch_stride_b + (inner if TRANS_B else inner * ldb)
             if SCALED:
-                of_a = a_scale + index * batch_stride_a_scale
-                of_b = b_scale + index * batch_stride_b_scale
-                if scaling > 2:
-                    acc = multiply_tile_by_blocks(
-                        own_a, own_b, lda, ldb, row, row_end, col, col_end, depth, of_a, of_b, scaling,
-                        a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
-                        BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
-                    )  # fmt: skip
-                else:
-                    acc = multiply_tile(
-                        own_a, own_b, lda, ldb, row, row_end, col, col_end, depth,
-                        BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
-                    )  # fmt: skip
-                    if depth > 0:  # of an empty group, and of a tail, they may not exist
-                        acc = scale_tile(acc, of_a, of_b, scaling, row, row_end, col, col_end, BLOCK_M, BLOCK_N)
+                acc = multiply_tile_scaled(
+                    own_a, own_b, lda, ldb, row, row_end, col, col_end, depth,
+                    a_scale + index * batch_stride_a_scale, b_scale + index * batch_stride_b_scale, scaling,
+                    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+                    BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION, True,
+                )  # fmt: skip
             else:
                 acc = multiply_tile(
                     own_a, own_b, lda, ldb, row, row_end, col, col_end, depth,

@@ -6,12 +6,14 @@ cannot express (tensor descriptors, clusters) goes through `triton.compile` with
 """
 
 import ast
+import contextlib
 import re
 from pathlib import Path
 
 from aot.artifact import Artifact
 from aot.elf import CubinError, read_cubin
 from aot.params import CompileError, check_params, kernel_function, make_boxes, takes_descriptors
+from aot.retype import retype, retype_metadata
 from aot.toolchain import WARP_SIZE, offline
 from kernels.table.arguments import ARGUMENTS
 from kernels.table.dtypes import DTYPES
@@ -159,24 +161,62 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes, ptx: str) -> A
     )
 
 
-def compile_variant(variant: Variant, min_driver: int | None = None, direct: bool = False) -> Artifact:
-    """Compile one variant, by default for its target's usual driver release (DEFAULT_MIN_DRIVERS). `direct` uses
-    triton.compile instead of triton.tools.compile; the bytes are the same."""
-    variant.check()
+def run_triton(variant: Variant, target, record: dict, cache: str, direct: bool) -> tuple[dict, bytes, str]:
+    """What Triton makes of one variant: metadata, cubin and PTX."""
+    if direct or is_gluon(kernel_function(variant)) or takes_descriptors(variant):
+        run_compile(variant, target)
+    else:
+        run_tool(variant, cache)
+    files = record["metadata_group"]
+    cubin, ptx = (next(Path(p) for name, p in files.items() if name.endswith(end)) for end in (".cubin", ".ptx"))
+    return record["metadata"], cubin.read_bytes(), ptx.read_text()
+
+
+def assemble(ptx: str, variant: Variant, target) -> bytes:
+    """The cubin of a PTX text: Triton's last stage by itself."""
+    from triton.compiler.compiler import Language, make_backend
+
+    backend, stages = make_backend(target), {}
+    options = backend.parse_options({"num_warps": variant.config.warps, "num_stages": variant.config.stages})
+    backend.add_stages(stages, options, Language.TRITON)
+    return stages["cubin"](ptx, {})
+
+
+@contextlib.contextmanager
+def named(variant: Variant):
+    """Whatever stops the compiler is one line with the variant's name."""
     try:
-        with offline(variant, min_driver) as (target, record, cache):
-            if direct or is_gluon(kernel_function(variant)) or takes_descriptors(variant):
-                run_compile(variant, target)
-            else:
-                run_tool(variant, cache)
-            files = record["metadata_group"]
-            cubin, ptx = (
-                next(Path(p) for name, p in files.items() if name.endswith(end)) for end in (".cubin", ".ptx")
-            )
-            return make_artifact(variant, record["metadata"], cubin.read_bytes(), ptx.read_text())
+        yield
     except (CompileError, CubinError) as error:
         raise CompileError(f"{variant.name}: {error}" if isinstance(error, CubinError) else str(error)) from error
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^")]  # the compiler points with ^
         text = " | ".join(lines[-3:]) or repr(error)
         raise CompileError(f"{variant.name}: {type(error).__name__}: {text}") from error
+
+
+def compile_variant(variant: Variant, min_driver: int | None = None, direct: bool = False) -> Artifact:
+    """Compile one variant, by default for its target's usual driver release (DEFAULT_MIN_DRIVERS). `direct` uses
+    triton.compile instead of triton.tools.compile; the bytes are the same."""
+    variant.check()
+    with named(variant), offline(variant, min_driver) as (target, record, cache):
+        return make_artifact(variant, *run_triton(variant, target, record, cache, direct))
+
+
+def compile_twins(variant: Variant, twin: Variant, min_driver: int | None = None) -> list[Artifact]:
+    """Compile a variant and its float16 twin (retype.py), whose PTX is not made again where the variant's tells it. The
+    bytes are those of compile_variant."""
+    variant.check()
+    with named(variant), offline(variant, min_driver) as (target, record, cache):
+        metadata, cubin, ptx = run_triton(variant, target, record, cache, False)
+        made = make_artifact(variant, metadata, cubin, ptx)
+        if text := retype(ptx, variant, twin):
+            with named(twin):
+                cubin = assemble(text, twin, target)
+                return [made, make_artifact(twin, retype_metadata(metadata, twin), cubin, text)]
+    return [made, compile_variant(twin, min_driver)]
+
+
+def compile_unit(unit: tuple[Variant, ...], min_driver: int | None = None) -> list[Artifact]:
+    """What one worker does at a time: a variant, or one and its float16 twin."""
+    return compile_twins(*unit, min_driver) if len(unit) == 2 else [compile_variant(*unit, min_driver)]

@@ -16,7 +16,8 @@ from kernels.table.arguments import ARGUMENTS, TENSORS
 from kernels.table.spec import Variant
 
 ROOT = Path(__file__).resolve().parent.parent
-DRIVERS = ("compile.py", "elf.py", "params.py", "toolchain.py")  # of aot/: what drives the compiler and reads its work
+# Of aot/: what drives the compiler and reads its work.
+DRIVERS = ("compile.py", "elf.py", "params.py", "retype.py", "toolchain.py")
 FORMAT = 4  # of the record; a change makes old entries unreachable
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pebble
 
 from aot.artifact import Artifact
-from aot.compile import compile_variant
+from aot.compile import compile_unit
+from aot.retype import float16_twin
 from build.cache import Cache
 from build.progress import progress
 from kernels.table.spec import Variant
@@ -33,16 +34,32 @@ def limit_memory(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def outcome(variant: Variant, future, limits: Limits) -> Artifact | str:
-    """The artifact, or one line that says why there is none."""
+Unit = tuple[Variant, ...]  # what a worker compiles at a time: a variant, or one and its float16 twin
+
+
+def units(waiting: list[Variant]) -> list[Unit]:
+    """All of these once, in order; twins with the row whose PTX they share."""
+    by_name = {v.name: v for v in waiting}
+    twins = {v.name: twin.name for v in waiting if (twin := float16_twin(v)) and twin.name in by_name}
+    seconds = set(twins.values())
+    return [
+        (v, by_name[twins[v.name]]) if v.name in twins else (v,) for v in waiting if v.name not in seconds
+    ]  # fmt: skip
+
+
+def outcome(unit: Unit, future, limits: Limits) -> list[Artifact] | str:
+    """The artifacts, or one line that says why there are none."""
+    names = " and ".join(v.name for v in unit)
     try:
         return future.result()
     except concurrent.futures.TimeoutError:
-        return f"{variant.name}: not compiled within {limits.seconds:g} s"
+        return f"{names}: not compiled within {limits.seconds * len(unit):g} s"
     except (MemoryError, pebble.ProcessExpired) as error:
-        return f"{variant.name}: compiler ran out of its {limits.memory_bytes >> 20} MiB or crashed ({error})"
+        return f"{names}: compiler ran out of its {limits.memory_bytes >> 20} MiB or crashed ({error})"
     except Exception as error:
-        return str(error) if variant.name in str(error) else f"{variant.name}: {type(error).__name__}: {error}"
+        if any(v.name in str(error) for v in unit):
+            return str(error)
+        return f"{names}: {type(error).__name__}: {error}"
 
 
 def run_pool(waiting: list[Variant], cache: Cache, limits: Limits, work) -> tuple[dict[str, Artifact], list[str]]:
@@ -52,16 +69,20 @@ def run_pool(waiting: list[Variant], cache: Cache, limits: Limits, work) -> tupl
     pool = pebble.ProcessPool(limits.jobs, 200, limit_memory, (limits.memory_bytes,), context)
     shown = progress(len(waiting))
     try:
-        futures = {pool.schedule(work, (v, cache.min_driver), timeout=limits.seconds): v for v in waiting}
+        futures = {
+            pool.schedule(work, (unit, cache.min_driver), timeout=limits.seconds * len(unit)): unit
+            for unit in units(waiting)
+        }
         for future in concurrent.futures.as_completed(futures):
-            variant = futures[future]
-            result = outcome(variant, future, limits)
-            if isinstance(result, Artifact):
-                cache.store(variant, result)
-                made[variant.name] = result
+            unit = futures[future]
+            result = outcome(unit, future, limits)
+            if isinstance(result, str):
+                failures += [result]
             else:
-                failures.append(result)
-            shown.advance(len(failures))
+                for variant, artifact in zip(unit, result, strict=True):
+                    cache.store(variant, artifact)
+                    made[variant.name] = artifact
+            shown.advance(len(unit), len(failures))
         pool.close()
     finally:
         shown.close()
@@ -81,7 +102,7 @@ def artifact_of(variant: Variant, compiled: Artifact) -> Artifact:
     return compiled.of_row(variant.name, variant.target)
 
 
-def compile_all(variants: list[Variant], cache: Cache, limits: Limits, work=compile_variant) -> list[Artifact]:
+def compile_all(variants: list[Variant], cache: Cache, limits: Limits, work=compile_unit) -> list[Artifact]:
     """Every variant's artifact, in order, from the cache where it is known; rows with the same code share one
     compilation. BuildError names all that failed."""
     wanted = {v.compiled.name: v.compiled for v in variants}
@@ -90,6 +111,7 @@ def compile_all(variants: list[Variant], cache: Cache, limits: Limits, work=comp
     if waiting:
         made, failures = run_pool(waiting, cache, limits, work)
         if failures:
-            raise BuildError(f"{len(failures)} of {len(wanted)} kernels failed:\n  " + "\n  ".join(sorted(failures)))
+            lost = len(waiting) - len(made)
+            raise BuildError(f"{lost} of {len(wanted)} kernels failed:\n  " + "\n  ".join(sorted(failures)))
         known.update(made)
     return [artifact_of(v, known[v.compiled.name]) for v in variants]

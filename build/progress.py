@@ -24,8 +24,8 @@ class Lines:
         self.finished, self.started = 0, clock()
         self.said = self.started
 
-    def advance(self, failed: int) -> None:
-        self.finished += 1
+    def advance(self, finished: int, failed: int) -> None:
+        self.finished += finished
         now = self.clock()
         if self.finished < self.total and now - self.said < SECONDS:
             return
@@ -47,9 +47,9 @@ class Bar:
     def __init__(self, total: int, stream):
         self.bar = tqdm(total=total, desc="compile", unit="kernel", file=stream, mininterval=1.0)
 
-    def advance(self, failed: int) -> None:
+    def advance(self, finished: int, failed: int) -> None:
         self.bar.set_postfix(failed=failed, refresh=False)
-        self.bar.update()
+        self.bar.update(finished)
 
     def close(self) -> None:
         self.bar.close()

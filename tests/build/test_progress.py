@@ -33,10 +33,10 @@ def test_a_log_gets_a_line_now_and_then_and_the_last_one():
     lines = Lines(1574, log, clock)
     for second in (1, 9, 130, 131, 139.9):
         clock.now = 100.0 + second
-        lines.advance(failed=0)
+        lines.advance(1, failed=0)
     assert log.getvalue() == "compiled 3 of 1574 kernels, 2 min 10 s, about 18 h 54 min left\n"
     while lines.finished < 1574:
-        lines.advance(failed=2)
+        lines.advance(1, failed=2)
     assert log.getvalue().splitlines()[1:] == ["compiled 1574 of 1574 kernels, 2 min 20 s, 2 failed"]
 
 
@@ -45,7 +45,7 @@ def test_a_terminal_gets_a_bar_and_a_pipe_gets_lines():
     for stream, kind in ((terminal, Bar), (pipe, Lines)):
         shown = progress(1, stream)
         assert isinstance(shown, kind)
-        shown.advance(failed=0)
+        shown.advance(1, failed=0)
         shown.close()
     assert "1/1" in terminal.getvalue() and pipe.getvalue() == "compiled 1 of 1 kernels, 0 s\n"
 

@@ -10,33 +10,34 @@ from aot.params import CompileError
 from kernels.table.targets import TARGETS
 
 
-def make(variant, min_driver):
-    return sample_artifact(variant)
+def make(unit, min_driver):
+    return [sample_artifact(variant) for variant in unit]
 
 
-def greedy(variant, min_driver):
+def greedy(unit, min_driver):
     """As much shared memory as the target that it is compiled for has."""
-    return dataclasses.replace(sample_artifact(variant), shared_bytes=TARGETS[variant.target].shared_bytes)
+    return [dataclasses.replace(sample_artifact(v), shared_bytes=TARGETS[v.target].shared_bytes) for v in unit]
 
 
-def fail_one(variant, min_driver):
-    if "_f16_" in variant.name:
-        raise CompileError(f"{variant.name}: does not compile on purpose")
-    return sample_artifact(variant)
+def fail_one(unit, min_driver):
+    for variant in unit:
+        if "_f16_" in variant.name:
+            raise CompileError(f"{variant.name}: does not compile on purpose")
+    return [sample_artifact(variant) for variant in unit]
 
 
-def hang(variant, min_driver):
+def hang(unit, min_driver):
     time.sleep(600)
 
 
-def swallow_memory(variant, min_driver):
+def swallow_memory(unit, min_driver):
     return bytearray(4 << 30)
 
 
-def crash(variant, min_driver):
+def crash(unit, min_driver):
     os._exit(7)
 
 
-def slow(variant, min_driver):
-    time.sleep(0.3)
-    return sample_artifact(variant)
+def slow(unit, min_driver):
+    time.sleep(0.3 * len(unit))
+    return [sample_artifact(variant) for variant in unit]

@@ -1,0 +1,56 @@
+"""A float16 kernel's PTX from its bfloat16 twin's: their instructions differ in the type's name. Text in, text out.
+
+Seven tenths of the time that a kernel takes to compile goes into its PTX, and a third of all kernels are float16 twins.
+The text is taken where it says all that depends on the type; where it may not, the twin is compiled like any other row.
+What one cannot see in a text, a packed constant of the type, no product has: tests compare rows of every kernel.
+"""
+
+import dataclasses
+import re
+
+from kernels.table.spec import Variant
+
+PRODUCTS = ("gemm", "grouped_gemm", "grouped_mm", "moe_mm")
+TWINS = {"bf16": "f16"}
+# Whose operands' type is a word of the instruction, and only that.
+OPCODES = ("cvt.", "mma.sync.", "setp.", "wgmma.mma_async.")
+# PTX's numbers of element types in tensor maps, which Triton's metadata has too.
+BF16, F16 = 10, 6
+ELEMENT_TYPE = re.compile(rf"(tensormap\.replace\.tile\.elemtype\.[^;]*, ){BF16:#x};")
+CONSTANT = re.compile(r"mov\.b16\s[^,;]*,\s*(0x[0-9a-fA-F]+|-?\d+)\s*;")
+OPCODE = re.compile(r"\s*(?:@!?%p\d+\s+)?(\S+)")
+
+
+def float16_twin(variant: Variant) -> Variant | None:
+    """The same row for float16 operands; None where the row's are not bfloat16 or it computes no product."""
+    problem = variant.problem
+    if problem.op not in PRODUCTS or problem.a not in TWINS:
+        return None
+    twin = dataclasses.replace(problem, a=TWINS[problem.a], d=TWINS.get(problem.d, problem.d))
+    return dataclasses.replace(variant, problem=twin)
+
+
+def says_its_types(ptx: str) -> bool:
+    """Whether bfloat16 is in this text nowhere but in names of instructions that float16 has as well."""
+    if re.search(r"(?<!b)f16", ptx):  # both types, or an instruction that says which one by a number
+        return False
+    if any(int(number, 0) for number in CONSTANT.findall(ptx)):
+        return False
+    return all(OPCODE.match(line)[1].startswith(OPCODES) for line in ptx.splitlines() if "bf16" in line)
+
+
+def retype(ptx: str, variant: Variant, twin: Variant) -> str | None:
+    """The PTX of `twin`, float16_twin(variant), from that of `variant`; None where the text does not tell."""
+    unnamed = ptx.replace(variant.symbol, "")
+    if not says_its_types(unnamed):
+        return None
+    text = ELEMENT_TYPE.sub(rf"\g<1>{F16:#x};", ptx.replace(variant.symbol, twin.symbol))
+    return text.replace("bf16", "f16")
+
+
+def retype_metadata(metadata: dict, twin: Variant) -> dict:
+    """Triton's, of the twin."""
+    boxes = metadata.get("tensordesc_meta")
+    if boxes:
+        boxes = [{**box, "elem_type": F16 if box["elem_type"] == BF16 else box["elem_type"]} for box in boxes]
+    return {**metadata, "name": twin.symbol, "tensordesc_meta": boxes}

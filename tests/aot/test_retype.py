@@ -1,0 +1,109 @@
+"""A float16 row compiled from its bfloat16 twin's PTX is, byte for byte, what the compiler makes of it."""
+
+import collections
+import dataclasses
+import random
+
+import pytest
+
+from aot.compile import compile_twins, compile_variant
+from aot.retype import float16_twin, retype, retype_metadata
+from kernels.table.spec import Config
+from kernels.table.targets import DEFAULT_TARGETS
+from kernels.table.variants import variants
+
+SEED = random.SystemRandom().randrange(1 << 32)
+
+
+def pairs() -> dict[tuple[int, str], list]:
+    """All that the compiler is given of each kernel on each target, with its twin."""
+    table = {v.compiled.name: v.compiled for v in variants(DEFAULT_TARGETS)}
+    found = collections.defaultdict(list)
+    for variant in table.values():
+        twin = float16_twin(variant)
+        if twin and twin.name in table:
+            found[variant.target, variant.kernel].append((variant, table[twin.name]))
+    return found
+
+
+PAIRS = pairs()
+
+
+@pytest.mark.parametrize("target_and_kernel", sorted(PAIRS), ids=lambda key: f"sm{key[0]}-{key[1]}")
+def test_a_row_of_each_kernel_drawn_anew_has_the_bytes_that_the_compiler_gives_it(target_and_kernel):
+    variant, twin = random.Random(SEED).choice(PAIRS[target_and_kernel])
+    made, other = compile_twins(variant, twin)
+    assert (made.variant, other.variant) == (variant.name, twin.name)
+    assert other == compile_variant(twin), f"seed {SEED}: {twin.name}"
+
+
+def test_every_16_bit_product_has_a_twin_and_nothing_else_has():
+    table = variants((90,))
+    names = {v.name for v in table}
+    for variant in table:
+        twin = float16_twin(variant)
+        is_product = variant.problem.op in ("gemm", "grouped_gemm", "grouped_mm", "moe_mm")
+        assert (twin is not None) == (is_product and variant.problem.a == "bf16"), variant.name
+        if twin:
+            assert twin.problem.a == "f16" and twin.name in names, twin.name
+            assert twin == dataclasses.replace(variant, problem=twin.problem)
+
+
+ROW = next(v for v in variants((90,)) if v.kernel == "sm90.gemm.gemm_coop" and v.problem.a == "bf16")
+TWIN = float16_twin(ROW)
+HEAD = f".entry {ROW.symbol}(\n"
+TOLD = [
+    "\twgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%r1}, %rd1, %rd2, 1, 1, 1;",
+    "\tmma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r1}, {%r2}, {%r3}, {%r4};",
+    "\t@%p1 cvt.rn.bf16x2.f32 %r1, %r2, %r3;",
+    "\tcvt.f32.bf16 \t%r5, %rs1;",
+    "\tmov.b16 \t%rs249, 0;\n\tmov.b16 \t%rs2, 0x0000;",
+]
+
+
+@pytest.mark.parametrize("line", TOLD)
+def test_instructions_with_the_type_s_name_are_retyped(line):
+    assert retype(HEAD + line, ROW, TWIN) == f".entry {TWIN.symbol}(\n" + line.replace("bf16", "f16")
+
+
+def test_a_tensor_map_made_on_the_device_gets_the_other_type_s_number():
+    line = "tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [ %rd469 + 0 ], {};"
+    for before, after in (("0xa", "0x6"), ("0x7", "0x7"), ("0xab", "0xab")):
+        assert retype(HEAD + line.format(before), ROW, TWIN).endswith(line.format(after))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "\ttcgen05.mma.cta_group::1.kind::f16 [ %r1 ], %rd1, %rd2, %r97, %p1;",  # whose type is a number in %r97
+        "\tmov.b16 \t%rs7, 16256;",  # 1.0
+        "\tmov.b16 \t%rs7, 0x3F80;",
+        "\tcvt.f32.f16 \t%r1, %rs1;",  # both types: a kernel that reads another's
+        "\tfma.rn.bf16x2 \t%r1, %r2, %r3, %r4;",  # -0.0 and rounding are other numbers of the type
+        "\t@!%p3 red.global.add.noftz.bf16x2 \t[%rd1], %r1;",
+    ],
+)
+def test_a_text_that_does_not_tell_is_left_to_the_compiler(line):
+    assert retype(HEAD + TOLD[0] + "\n" + line, ROW, TWIN) is None
+
+
+def test_boxes_of_the_16_bit_type_alone_change():
+    metadata = {"name": ROW.symbol, "shared": 7, "tensordesc_meta": [{"elem_type": n, "swizzle": 3} for n in (10, 7)]}
+    assert retype_metadata(metadata, TWIN) == {
+        "name": TWIN.symbol,
+        "shared": 7,
+        "tensordesc_meta": [{"elem_type": 6, "swizzle": 3}, {"elem_type": 7, "swizzle": 3}],
+    }
+    assert retype_metadata({"name": ROW.symbol}, TWIN)["name"] == TWIN.symbol
+
+
+def test_a_twin_whose_text_does_not_tell_is_compiled_by_itself():
+    """Blackwell's tensor cores are told the type by a number."""
+    reference = next(
+        v for v in variants((100,))
+        if v.kernel == "portable.gemm.gemm" and (v.problem.a, v.problem.layout, v.guard) == ("bf16", "nt", ("align16",))
+    )  # fmt: skip
+    small = dataclasses.replace(reference, config=Config(64, 64, 32, warps=4, stages=1))
+    made = compile_twins(small, float16_twin(small))
+    assert [a.variant for a in made] == [small.name, float16_twin(small).name]
+    assert made[1] == compile_variant(float16_twin(small))

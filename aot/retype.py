@@ -1,6 +1,6 @@
 """A float16 kernel's PTX from its bfloat16 twin's: their instructions differ in the type's name. Text in, text out.
 
-Seven tenths of the time that a kernel takes to compile goes into its PTX, and a third of all kernels are float16 twins.
+Most of the time that a kernel takes to compile goes into its PTX, and a third of all kernels are float16 twins.
 The text is taken where it says all that depends on the type; where it may not, the twin is compiled like any other row.
 What one cannot see in a text, a packed constant of the type, no product has: tests compare rows of every kernel.
 """
@@ -22,12 +22,12 @@ OPCODE = re.compile(r"\s*(?:@!?%p\d+\s+)?(\S+)")
 
 
 def float16_twin(variant: Variant) -> Variant | None:
-    """The same row for float16 operands; None where the row's are not bfloat16 or it computes no product."""
+    """The same row with float16 where this one has bfloat16; None where it has none or computes no product."""
     problem = variant.problem
-    if problem.op not in PRODUCTS or problem.a not in TWINS:
+    a, d = TWINS.get(problem.a, problem.a), TWINS.get(problem.d, problem.d)
+    if problem.op not in PRODUCTS or (a, d) == (problem.a, problem.d):
         return None
-    twin = dataclasses.replace(problem, a=TWINS[problem.a], d=TWINS.get(problem.d, problem.d))
-    return dataclasses.replace(variant, problem=twin)
+    return dataclasses.replace(variant, problem=dataclasses.replace(problem, a=a, d=d))
 
 
 def says_its_types(ptx: str) -> bool:

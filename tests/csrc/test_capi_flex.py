@@ -7,8 +7,9 @@ import libgemm
 from built import needs
 from calls import last_launch, ok
 from libgemm.inspect import variants
-from stand_in import in_stand_in
+from stand_in import in_stand_in, run
 from test_capi_fast import call_of, fast_rows, maps
+from test_capi_threads import PROGRAMS, SANITIZERS, sanitized, sources
 
 from kernels.table.families import DENSE_SM90
 
@@ -60,6 +61,20 @@ def test_c_comes_by_the_boxes_that_d_leaves_by():
         for name in found:
             if name[0] == "c":
                 assert box_of(last_launch(), name) == box_of(last_launch(), f"d{name[1:]}")
+
+
+def test_a_tile_narrower_than_the_widest_part_of_d_gives_a_launch_a_map_for_it_all_the_same(tmp_path):
+    """Tuning has such tiles, the library none: the C core by itself."""
+    folder = sources()
+    sanitized(
+        folder,
+        SANITIZERS["address and undefined"],
+        tmp_path / "maps",
+        *sorted(folder.rglob("*.c")),
+        PROGRAMS / "maps.c",
+    )
+    done = run(tmp_path / "maps", driver=False)
+    assert (done.returncode, done.stdout) == (0, "32\n"), done.stdout + done.stderr
 
 
 def test_blocks_that_load_for_each_other_are_chosen_where_rows_begin_on_16_bytes_alone():

@@ -87,8 +87,10 @@ HOT libgemm_status find_maps(const struct plan *plan, const struct device *devic
       TRY(encode(&matrix, device->driver, &call->own_maps[i]));
     maps[i] = &call->own_maps[i];
   }
+  struct tensor_map *any = NULL;  // a tile narrower than the widest part has not that one
+  for (int i = 0; i < row->parts && !any; i++) any = d[i];
   for (int i = 0; i < row->parts; i++) {
-    if (!d[i]) d[i] = *d;
+    if (!d[i]) d[i] = any;
     if (!c[i]) c[i] = d[i];
   }
   return LIBGEMM_OK;

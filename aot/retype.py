@@ -17,7 +17,9 @@ OPCODES = ("cvt.", "mma.sync.", "setp.", "wgmma.mma_async.")
 # PTX's numbers of element types in tensor maps, which Triton's metadata has too.
 BF16, F16 = 10, 6
 ELEMENT_TYPE = re.compile(rf"(tensormap\.replace\.tile\.elemtype\.[^;]*, ){BF16:#x};")
-CONSTANT = re.compile(r"mov\.b16\s[^,;]*,\s*(0x[0-9a-fA-F]+|-?\d+)\s*;")
+CONSTANTS = re.compile(r"\b(?:mov|selp)\.b16\s")  # may write one
+NUMBER = re.compile(r"[\s,](0x[0-9a-fA-F]+|-?\d+)(?=\s*[,;])")  # that is an operand
+INTEGERS = range(-1, 0x80)  # no bfloat16: what is below the smallest normal one, and a mask
 OPCODE = re.compile(r"\s*(?:@!?%p\d+\s+)?(\S+)")
 
 
@@ -34,9 +36,12 @@ def says_its_types(ptx: str) -> bool:
     """Whether bfloat16 is in this text nowhere but in names of instructions that float16 has as well."""
     if re.search(r"(?<!b)f16", ptx):  # both types, or an instruction that says which one by a number
         return False
-    if any(int(number, 0) for number in CONSTANT.findall(ptx)):
-        return False
-    return all(OPCODE.match(line)[1].startswith(OPCODES) for line in ptx.splitlines() if "bf16" in line)
+    for line in ptx.splitlines():
+        if CONSTANTS.search(line) and any(int(number, 0) not in INTEGERS for number in NUMBER.findall(line)):
+            return False
+        if "bf16" in line and not OPCODE.match(line)[1].startswith(OPCODES):
+            return False
+    return True
 
 
 def retype(ptx: str, variant: Variant, twin: Variant) -> str | None:

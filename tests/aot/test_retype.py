@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from aot import compile as aot_compile
 from aot.compile import compile_twins, compile_variant
 from aot.retype import float16_twin, retype, retype_metadata
 from kernels.table.spec import Config
@@ -29,12 +30,22 @@ def pairs() -> dict[tuple[int, str, str], list]:
 PAIRS = pairs()
 
 
+def tells(target: int, kernel: str, a: str) -> bool | None:
+    """Whether the PTX of such rows tells all: the reference set multiplies 8-bit operands as float16. On sm_100 that is
+    up to the tile: where tensor memory is used, the type is a number in a descriptor of the instruction."""
+    return None if target == 100 else a == "bf16" or kernel.startswith("sm90")
+
+
 @pytest.mark.parametrize("key", sorted(PAIRS), ids=lambda key: f"sm{key[0]}-{key[1]}-{key[2]}")
-def test_a_row_of_each_kernel_drawn_anew_has_the_bytes_that_the_compiler_gives_it(key):
+def test_a_row_of_each_kernel_drawn_anew_has_the_bytes_that_the_compiler_gives_it(monkeypatch, key):
     variant, twin = random.Random(SEED).choice(PAIRS[key])
+    alone = []
+    monkeypatch.setattr(aot_compile, "compile_variant", lambda *words: alone.append(words) or compile_variant(*words))
     made, other = compile_twins(variant, twin)
     assert (made.variant, other.variant) == (variant.name, twin.name)
-    assert other == compile_variant(twin), f"seed {SEED}: {twin.name}"
+    assert tells(*key) in (None, not alone), f"seed {SEED}: {variant.name}"
+    if not alone:
+        assert other == compile_variant(twin), f"seed {SEED}: {twin.name}"
 
 
 def test_every_product_with_bfloat16_has_a_twin_and_nothing_else_has():
@@ -63,6 +74,8 @@ TOLD = [
     "\t@%p1 cvt.rn.bf16x2.f32 %r1, %r2, %r3;",
     "\tcvt.f32.bf16 \t%r5, %rs1;",
     "\tmov.b16 \t%rs249, 0;\n\tmov.b16 \t%rs2, 0x0000;",
+    "\tselp.b16 \t%rs5, -1, 0, %p1;\n\tand.b16 \t%rs6, %rs5, 255;",
+    "\tmov.b16 \t%rs2, 1;\n\tld.shared.b16 \t%rs3, [%r2+1024];\n\t.reg .b16 \t%rs<999>;",  # numbers, but no bfloat16
 ]
 
 
@@ -83,6 +96,8 @@ def test_a_tensor_map_made_on_the_device_gets_the_other_type_s_number():
         "\ttcgen05.mma.cta_group::1.kind::f16 [ %r1 ], %rd1, %rd2, %r97, %p1;",  # whose type is a number in %r97
         "\tmov.b16 \t%rs7, 16256;",  # 1.0
         "\tmov.b16 \t%rs7, 0x3F80;",
+        "\tmov.b16 \t%rs7, -128;",  # -inf
+        "\tselp.b16 \t%rs7, 16256, 0, %p1;",
         "\tcvt.f32.f16 \t%r1, %rs1;",  # both types: a kernel that reads another's
         "\tfma.rn.bf16x2 \t%r1, %r2, %r3, %r4;",  # -0.0 and rounding are other numbers of the type
         "\t@!%p3 red.global.add.noftz.bf16x2 \t[%rd1], %r1;",

@@ -49,40 +49,46 @@ def units(waiting: list[Variant]) -> list[Unit]:
 
 def outcome(unit: Unit, future, limits: Limits) -> list[Artifact] | str:
     """The artifacts, or one line that says why there are none."""
-    names = " and ".join(v.name for v in unit)
+    name = unit[0].name
     try:
         return future.result()
     except concurrent.futures.TimeoutError:
-        return f"{names}: not compiled within {limits.seconds * len(unit):g} s"
+        return f"{name}: not compiled within {limits.seconds:g} s"
     except (MemoryError, pebble.ProcessExpired) as error:
-        return f"{names}: compiler ran out of its {limits.memory_bytes >> 20} MiB or crashed ({error})"
+        return f"{name}: compiler ran out of its {limits.memory_bytes >> 20} MiB or crashed ({error})"
     except Exception as error:
-        if any(v.name in str(error) for v in unit):
-            return str(error)
-        return f"{names}: {type(error).__name__}: {error}"
+        return str(error) if name in str(error) else f"{name}: {type(error).__name__}: {error}"
 
 
 def run_pool(waiting: list[Variant], cache: Cache, limits: Limits, work) -> tuple[dict[str, Artifact], list[str]]:
-    made, failures = {}, []
+    """Twins of which one fails are compiled again one by one: the other is kept, the message is of the right one."""
+    made, failures, alone = {}, [], []
     context = multiprocessing.get_context("spawn")
     # max_tasks bounds what a leaky compiler can pile up in one worker
     pool = pebble.ProcessPool(limits.jobs, 200, limit_memory, (limits.memory_bytes,), context)
     shown = progress(len(waiting))
-    try:
+
+    def run(todo: list[Unit]) -> None:
         futures = {
-            pool.schedule(work, (unit, cache.min_driver), timeout=limits.seconds * len(unit)): unit
-            for unit in units(waiting)
+            pool.schedule(work, (unit, cache.min_driver), timeout=limits.seconds * len(unit)): unit for unit in todo
         }
         for future in concurrent.futures.as_completed(futures):
             unit = futures[future]
             result = outcome(unit, future, limits)
+            if isinstance(result, str) and len(unit) > 1:
+                alone.extend((variant,) for variant in unit)
+                continue
             if isinstance(result, str):
-                failures += [result]
+                failures.append(result)
             else:
                 for variant, artifact in zip(unit, result, strict=True):
                     cache.store(variant, artifact)
                     made[variant.name] = artifact
             shown.advance(len(unit), len(failures))
+
+    try:
+        run(units(waiting))
+        run(alone)
         pool.close()
     finally:
         shown.close()
@@ -111,7 +117,6 @@ def compile_all(variants: list[Variant], cache: Cache, limits: Limits, work=comp
     if waiting:
         made, failures = run_pool(waiting, cache, limits, work)
         if failures:
-            lost = len(waiting) - len(made)
-            raise BuildError(f"{lost} of {len(wanted)} kernels failed:\n  " + "\n  ".join(sorted(failures)))
+            raise BuildError(f"{len(failures)} of {len(wanted)} kernels failed:\n  " + "\n  ".join(sorted(failures)))
         known.update(made)
     return [artifact_of(v, known[v.compiled.name]) for v in variants]

@@ -8,9 +8,9 @@ What one cannot see in a text, a packed constant of the type, no product has: te
 import dataclasses
 import re
 
-from kernels.table.spec import Variant
+from kernels.table.spec import OPS, Variant
 
-PRODUCTS = ("gemm", "grouped_gemm", "grouped_mm", "moe_mm")
+PRODUCTS = (*OPS, "moe_mm")
 TWINS = {"bf16": "f16"}
 # Whose operands' type is a word of the instruction, and only that.
 OPCODES = ("cvt.", "mma.sync.", "setp.", "wgmma.mma_async.")
@@ -19,7 +19,7 @@ BF16, F16 = 10, 6
 ELEMENT_TYPE = re.compile(rf"(tensormap\.replace\.tile\.elemtype\.[^;]*, ){BF16:#x};")
 CONSTANTS = re.compile(r"\b(?:mov|selp)\.b16\s")  # may write one
 NUMBER = re.compile(r"[\s,](0x[0-9a-fA-F]+|-?\d+)(?=\s*[,;])")  # that is an operand
-INTEGERS = range(-1, 0x80)  # no bfloat16: what is below the smallest normal one, and a mask
+INTEGERS = range(-1, 0x80)  # meant as such: as bfloat16 they are a NaN, 0 and what is below the smallest normal number
 OPCODE = re.compile(r"\s*(?:@!?%p\d+\s+)?(\S+)")
 
 

@@ -42,9 +42,7 @@ def units(waiting: list[Variant]) -> list[Unit]:
     by_name = {v.name: v for v in waiting}
     twins = {v.name: twin.name for v in waiting if (twin := float16_twin(v)) and twin.name in by_name}
     seconds = set(twins.values())
-    return [
-        (v, by_name[twins[v.name]]) if v.name in twins else (v,) for v in waiting if v.name not in seconds
-    ]  # fmt: skip
+    return [(v, by_name[twins[v.name]]) if v.name in twins else (v,) for v in waiting if v.name not in seconds]
 
 
 def outcome(unit: Unit, future, limits: Limits) -> list[Artifact] | str:

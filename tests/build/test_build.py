@@ -11,8 +11,9 @@ import pytest
 from sample import ROOT, sample_artifact, sample_rows
 
 import build.__main__ as build_main
+from aot.retype import float16_twin
 from build.cache import Cache
-from build.compile_all import BuildError, Limits, compile_all
+from build.compile_all import BuildError, Limits, compile_all, units
 from kernels.table.dtypes import DTYPES
 from kernels.table.targets import TARGETS
 from kernels.table.variants import variants
@@ -60,6 +61,19 @@ def test_code_that_does_not_fit_the_higher_revisions_shared_memory_fails_the_bui
         compile_all(twins()[1], cache, Limits(2), pool_work.greedy)
     assert "__sm89__" in str(caught.value)
     assert f"needs {TARGETS[80].shared_bytes} bytes of shared memory; sm_89 has 101376" in str(caught.value)
+
+
+def test_float16_rows_are_compiled_with_their_twins_and_alone_where_those_are_known():
+    waiting = list({v.compiled.name: v.compiled for v in variants((90,))}.values())
+    made = units(waiting)
+    assert sorted(v.name for unit in made for v in unit) == sorted(v.name for v in waiting)
+    pairs = [unit for unit in made if len(unit) == 2]
+    assert all(float16_twin(one) == twin for one, twin in pairs)
+    of_float16 = [v for v in waiting if v.problem.a == "f16" and float16_twin(v) is None]
+    twins = {twin.name for _, twin in pairs}
+    products = [v for v in of_float16 if v.problem.op in ("gemm", "grouped_gemm", "grouped_mm", "moe_mm")]
+    assert len(products) > 300 and all(v.name in twins for v in products)
+    assert units(of_float16) == [(v,) for v in of_float16]
 
 
 def test_a_variant_that_does_not_compile_fails_the_build_by_name_and_the_rest_is_kept(cache):

@@ -1,6 +1,4 @@
-"""Products of 8-bit operands times their scales, those of blocks of 128 of K among them: the reference set's. Not a
-kernel.
-"""
+"""Products of 8-bit operands times their scales, of blocks of 128 of K or others: the reference set's. No kernel."""
 
 import triton
 import triton.language as tl
@@ -46,7 +44,7 @@ def multiply_tile_scaled(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr, MAY_BE_EMPTY: tl.constexpr,
 ):  # fmt: skip
-    """`multiply_tile` times the scales, of any kind. MAY_BE_EMPTY: K may be 0, where there may be none."""
+    """`multiply_tile` times the scales, of any kind. MAY_BE_EMPTY: K may be 0, of which there may be no scales."""
     if scaling > 2:
         acc = multiply_tile_by_blocks(
             a_ptr, b_ptr, lda, ldb, row, row_end, col, N, K, a_scale, b_scale, scaling,

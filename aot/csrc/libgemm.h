@@ -521,6 +521,63 @@ void libgemm_moe_args_init(libgemm_moe_args *args, uint64_t size);
 libgemm_status libgemm_moe(const libgemm_moe_args *args);
 libgemm_status libgemm_moe_workspace(const libgemm_moe_args *args, uint64_t *bytes);
 
+/* ---- Casting to 8 bits ------------------------------------------------------------------------------------------- */
+
+/* What shares a scale in a matrix: all of it, a row, 128 columns of a row, or 128 columns of 128 rows; the last of either
+ * may be short. */
+typedef enum libgemm_granularity {
+  LIBGEMM_PER_TENSOR = 1,
+  LIBGEMM_PER_ROW = 2,
+  LIBGEMM_PER_1X128 = 3,
+  LIBGEMM_PER_128X128 = 4
+} libgemm_granularity;
+
+/* Cast A to 8 bits: D = A / scale, with scales made of A as the products take them (libgemm_scaling), and on request D^T
+ * as well, in the same pass: the tensor cores take operands whose K is contiguous, and a gradient's K is another
+ * dimension than the product's own.
+ *
+ *   scale  largest magnitude of what shares it / 448, E4M3's largest; at least 2^-126; 1 where that magnitude is 0.
+ *          With scale_power_of_two = 1 it is rounded up to a power of two.
+ *   D      A * (1 / scale), to the nearest number of D's type, of two as near to the even one; beyond 448 it is 448.
+ *
+ * in float32, each step rounded. Inf, of which E4M3 has none, and NaN become NaN; neither counts for a scale.
+ *
+ * PER_TENSOR, PER_128X128  D^T is D with rows and columns exchanged, and so are its scales: scale_t is NULL.
+ * PER_ROW, PER_1X128       what shares a scale in D^T is a row of it: a column of A, or 128 rows of a column of A.
+ *
+ * A is read once; twice by PER_TENSOR, unless the scale is given, and by PER_ROW with D^T. D and D^T must overlap
+ * neither A nor each other. */
+typedef struct libgemm_cast_args {
+  uint64_t size;          /* sizeof(libgemm_cast_args) */
+  int64_t m, n;           /* rows and columns of A: to LIBGEMM_MAX_SIZE / 2 */
+  int64_t batch;          /* matrices, 1 by default, each with scales of its own; batch_stride_* elements apart */
+  const void *a;          /* [m][n], lda */
+  void *d;                /* [m][n], ldd; NULL where D^T alone is wanted */
+  void *d_t;              /* [n][m], ldd_t; NULL for none */
+  void *scale;            /* float32: 1 (PER_TENSOR), m (PER_ROW), or of each block (i, j) one at
+                             i * scale_stride_m + j * scale_stride_n. NULL where nothing takes it: without D where D^T
+                             has scales of its own */
+  void *scale_t;          /* float32, of D^T where it has its own: n, or of column i and block j of rows one at
+                             i * scale_t_stride_n + j * scale_t_stride_m; else NULL */
+  int64_t lda, ldd, ldd_t;
+  int64_t batch_stride_a, batch_stride_d, batch_stride_d_t, batch_stride_scale, batch_stride_scale_t;
+  int64_t scale_stride_m, scale_stride_n, scale_t_stride_n, scale_t_stride_m; /* elements; of blocks */
+  int32_t a_type;         /* libgemm_dtype: F16, BF16 or F32 */
+  int32_t d_type;         /* LIBGEMM_E4M3, the default */
+  int32_t granularity;    /* libgemm_granularity; no default */
+  int32_t scale_given;    /* 1: scale is read, not made; PER_TENSOR alone */
+  int32_t scale_power_of_two; /* 0 or 1 */
+  int32_t reserved;       /* 0 */
+  void *workspace;        /* device memory of libgemm_cast_workspace bytes, 16-byte aligned, of any content; NULL for 0 */
+  uint64_t workspace_bytes;
+  libgemm_stream stream;
+} libgemm_cast_args;
+
+/* Set defaults: everything 0 but size, batch = 1, d_type. */
+void libgemm_cast_args_init(libgemm_cast_args *args, uint64_t size);
+libgemm_status libgemm_cast(const libgemm_cast_args *args);
+libgemm_status libgemm_cast_workspace(const libgemm_cast_args *args, uint64_t *bytes);
+
 /* ---- Which variant runs ----------------------------------------------------------------------------------------- */
 
 /* What a call would run, and why. */

@@ -97,6 +97,22 @@ ARGUMENTS = {
     "a_scale_stride_k": "i64",
     "b_scale_stride_n": "i64",
     "b_scale_stride_k": "i64",
+    "q_ptr": "*u8",  # of casting: A by rows and transposed, each with its scales, and largest magnitudes
+    "q_t_ptr": "*u8",
+    "scale_ptr": "*fp32",
+    "scale_t_ptr": "*fp32",
+    "amax_ptr": "*i32",
+    "ldd_t": "i64",
+    "batch_stride_d_t": "i64",
+    "batch_stride_scale": "i64",
+    "batch_stride_scale_t": "i64",
+    "scale_stride_m": "i64",
+    "scale_stride_n": "i64",
+    "scale_t_stride_n": "i64",
+    "scale_t_stride_m": "i64",
+    "granularity": "i32",
+    "scale_power_of_two": "i32",
+    "scale_given": "i32",
 }
 
 TENSORS = tuple(name for name, kind in ARGUMENTS.items() if kind == "desc")  # the order of C's enum of them

@@ -1,5 +1,7 @@
 """The reference set: rows for any shape, alignment and target. The last of a problem accepts every legal call."""
 
+import itertools
+
 from kernels.table.dtypes import DTYPES, TYPES
 from kernels.table.families import REFERENCE
 from kernels.table.sm90_grouped import is_taken
@@ -91,6 +93,28 @@ def gate_rows(target: int):
             for guard, columns in ((("align16",), 1024), ((), 512)):
                 config = Config(8, columns, 8, warps=4, stages=1)
                 yield Variant(problem, config, REFERENCE[op].kernel, target, guard)
+
+
+# Rows and columns at a time, and warps; of whole rows short runs leave fewer threads idle. Tiles of 128 x 128 are gone
+# over in parts of so many rows: held as a whole they take all registers, and off alignment more than there are.
+CASTS = {
+    "cast": ((32, 128, 8),),
+    "cast_rows": ((8, 2048, 4), (8, 8192, 8)),
+    "cast_transpose": ((32, 128, 8),),
+    "cast_amax": ((32, 128, 8),),
+}
+
+
+def cast_rows(target: int):
+    """Casts to 8 bits, at any alignment last."""
+    types = (("f16", "exact"), ("bf16", "exact"), ("f32", "ieee"))
+    for (op, sizes), (a, precision) in itertools.product(CASTS.items(), types):
+        problem = Problem(op, a, a, precision, "nn")
+        for guard in (("align16",), ()):
+            for block_m, block_n, warps in sizes:
+                yield Variant(
+                    problem, Config(block_m, block_n, 8, warps, stages=1), REFERENCE[op].kernel, target, guard
+                )
 
 
 def helper_rows(target: int):

@@ -24,6 +24,10 @@ HELPERS = (
     "moe_sum",
     "moe_gate",
     "moe_gate_grad",
+    "cast",
+    "cast_rows",
+    "cast_transpose",
+    "cast_amax",
 )  # operations that not every type and layout has
 
 # First letter: op(A), second: op(B). "n" as stored [M,K] / [K,N], "t" stored transposed [K,M] / [N,K]. The order is
@@ -294,6 +298,7 @@ class Variant(Boxes):
             "GATED": int("gated" in self.guard),
             "PAIRED": int("paired" in self.guard),
             "OVERLAP": int(self.target >= 90),  # programmatic dependent launch
+            "HARDWARE": int(self.target >= 89),  # rounds float32 to 8 bits by itself
             "SCALED": int(scaled and "blocks" not in self.guard),
             "BLOCKS": int("blocks" in self.guard),
             "PROMOTE": int(scaled and self.problem.precision != "fast"),
@@ -309,7 +314,7 @@ class Variant(Boxes):
     def divisible(self, name: str) -> bool:
         """Whether the guard promises that this pointer is a multiple of 16 bytes."""
         aligned = "align16" in self.guard or "descriptor" in self.guard
-        return aligned and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr", "h_ptr")
+        return aligned and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr", "h_ptr", "q_ptr", "q_t_ptr")
 
     def to_dict(self) -> dict:
         return {"name": self.name, **dataclasses.asdict(self), "model": dataclasses.asdict(self.model)}

@@ -8,6 +8,8 @@ import itertools
 
 from kernels.table.dtypes import DTYPES, TYPES
 from kernels.table.portable import (
+    CASTS,
+    cast_rows,
     expert_reference_rows,
     gate_rows,
     helper_rows,
@@ -47,14 +49,16 @@ STANDS_FOR = {("align", "bf16"): ("f16", "bf16"), ("moe_route", "bf16"): ("f16",
 
 
 def serves(row: Variant, types) -> bool:
-    """Whether a row is needed where A and B have one of these types."""
+    """Whether a row is needed where A and B have one of these types. Casts make 8-bit ones, of any other."""
+    if row.problem.op in CASTS:
+        return "e4m3" in types
     own = STANDS_FOR.get((row.problem.op, row.problem.a), (row.problem.a,))
     return any(a in types for a in own)
 
 
 def variants(targets=DEFAULT_TARGETS, types=tuple(DTYPES)) -> list[Variant]:
     """All rows for these targets and types of A and B, checked, in table order."""
-    sets = (fast_rows, reference_rows, expert_reference_rows, helper_rows, routing_rows, gate_rows)
+    sets = (fast_rows, reference_rows, expert_reference_rows, helper_rows, routing_rows, gate_rows, cast_rows)
     rows = [row for target in targets for rows_of in sets for row in rows_of(target) if serves(row, types)]
     for row in rows:
         row.check()

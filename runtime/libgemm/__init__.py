@@ -10,10 +10,12 @@ Needs cffi and, at the first call that runs something, the NVIDIA driver. Import
     moe(x, w_in, w_out, expert_ids, weights)    a layer of experts, from its router's choices on
     moe_route(), moe_mm(), moe_sum()            its parts: sort by expert, gathered and gated products, add up
     moe_gate(), moe_gate_grad()                 the gate by itself, and its gradient: for training
+    cast(x, granularity), cast_transpose()      8-bit values and their scales, of x and of x.mT
     variants(), info(), manifest(), preload(), verify()
     explain(), explain_grouped_mm(), explain_grouped_gemm(), covers()   what would run, and why
 """
 
+from libgemm._cast import cast, cast_transpose
 from libgemm._gemm import gemm
 from libgemm._grouped_gemm import grouped_gemm, grouped_gemm_tables
 from libgemm._grouped_mm import grouped_gemm_jagged, grouped_mm
@@ -40,6 +42,8 @@ __all__ = [
     "Choice",
     "Error",
     "Variant",
+    "cast",
+    "cast_transpose",
     "covers",
     "explain",
     "explain_grouped_gemm",

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 LEGACY = 1  # CUDA's other name for the default stream, whose handle is 0
-TYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "i32": "int32", "u8": "uint8"}
+TYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "e4m3": "float8_e4m3fn", "i32": "int32", "u8": "uint8"}
 
 
 def own_module() -> Any:
@@ -37,10 +37,11 @@ def as_current(given: Any, handle: int, like: Any) -> AbstractContextManager[Any
     return own_module().cuda.stream(stream_of(own_module(), handle, like.get_device()))  # type: ignore[no-any-return]
 
 
-def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Callable[[], Any]:
+def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Callable[[], Any] | None:
+    """None where torch has no such type: before 2.1 none of 8 bits."""
     torch = own_module()
-    kind = getattr(torch, TYPES[dtype])
-    return lambda: torch.empty(shape, dtype=kind, device=like.device)
+    kind = getattr(torch, TYPES[dtype], None)
+    return kind and (lambda: torch.empty(shape, dtype=kind, device=like.device))
 
 
 def allocates_on(handle: int, like: Any) -> bool:

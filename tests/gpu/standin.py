@@ -9,6 +9,8 @@ import torch
 
 from .cases import BLOCK_SCALINGS, ENTRIES, types_of
 from .reference import DTYPES
+from .standin_cast import FAULTS as CAST_FAULTS
+from .standin_cast import Casts
 from .standin_contract import Error, check, require
 from .standin_memory import neighbour, poke, view, write_past
 from .standin_moe import FAULTS as MOE_FAULTS
@@ -20,7 +22,7 @@ FAULTS = (
     "bias of group 0", "wrong activation", "relu drops NaN", "swap groups", "skip partial tile", "skip K tail",
     "write pad row", "16-bit sums", "tf32 for ieee", "Inf to NaN", "skip K = 0", "int32 ends", "new out",
     "accept anything", "vary", "trust ends", "skip empty K", "keep tail", "K of the next group",
-    "ignore scales", "scales of row 0", "scales of K 0", *MOE_FAULTS,
+    "ignore scales", "scales of row 0", "scales of K 0", *MOE_FAULTS, *CAST_FAULTS,
 )  # fmt: skip
 
 # Of rows that see packed groups as one matrix, with a layout that such a row takes (trans_a, trans_b).
@@ -35,7 +37,7 @@ def tf32(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.isfinite(), (x.view(torch.int32) & ~0x1FFF).view(torch.float32), x)
 
 
-class StandIn(Layers):
+class StandIn(Layers, Casts):
     Error = Error
 
     def __init__(self, break_it: str | None = None):

@@ -19,6 +19,7 @@ from tests.gpu import (  # noqa: E402
     cases_groups,
     edge,
     edge_batch,
+    edge_cast,
     edge_cuda,
     edge_errors,
     edge_moe,
@@ -55,6 +56,10 @@ NAMED = {
     "route to the next expert": edge_moe.whole_layers,
     "slopes without weights": edge_moe_training.gates,
     "sums of every column twice": edge_moe_training.trained_layers,
+    "Inf counts for a scale": edge_cast.casts,
+    "scale of the next block": edge_cast.casts,
+    "transposed scales of rows": edge_cast.casts,
+    "no power of two": edge_cast.casts,
 }
 
 
@@ -90,6 +95,8 @@ HONEST = (
     edge_scaled.scaled_groups,
     edge_scaled.scales_of_no_size,
     edge_scaled.sums_of_bytes,
+    edge_cast.casts,
+    edge_cast.cast_products,
     *edge_torch_contract.ANYWHERE,
 )
 

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BAND = 64  # elements around every array
 SIZE = {"fp32": 4, "fp16": 2, "bf16": 2}
-POISON = {2: 0x7FC1, 4: 0x7FC00001, 8: 0x7FC0000000000001}  # a NaN: of bf16 and fp16, of float32
+POISON = {1: 0xFF, 2: 0x7FC1, 4: 0x7FC00001, 8: 0x7FC0000000000001}  # a NaN: of e4m3, of bf16 and fp16, of float32
 
 
 def guarded(values: np.ndarray) -> tuple[np.ndarray, int]:

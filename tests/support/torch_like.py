@@ -42,11 +42,26 @@ class Tensor:
     def __bool__(self) -> bool:
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
 
-    def __getitem__(self, place: int) -> "Tensor":
+    def __getitem__(self, place) -> "Tensor":
+        """One of the first dimension, or [..., :count] of the last."""
+        if isinstance(place, tuple):
+            _, columns = place
+            shape = (*self.shape[:-1], columns.stop)
+            return Tensor(self.pointer, shape, self.dtype.name, self.strides, self.index, self.is_cuda)
         if not 0 <= place < len(self):
             raise IndexError(place)
         pointer = self.pointer + place * self.strides[0] * SIZES[self.dtype.name]
         return Tensor(pointer, self.shape[1:], self.dtype.name, self.strides[1:], self.index, self.is_cuda)
+
+    def swapaxes(self, first: int, second: int) -> "Tensor":
+        def swapped(given: tuple) -> list:
+            made = list(given)
+            made[first], made[second] = made[second], made[first]
+            return made
+
+        return Tensor(
+            self.pointer, swapped(self.shape), self.dtype.name, swapped(self.strides), self.index, self.is_cuda
+        )
 
     def data_ptr(self) -> int:
         return self.pointer

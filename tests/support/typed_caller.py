@@ -50,3 +50,9 @@ def sound() -> bool:
     except libgemm.Error as error:
         print(error.status, error.name, error.text)
     return not libgemm.verify() and libgemm.covers(64, 64, 64) and len(libgemm.variants()) > 0
+
+
+def in_8_bits(x: Array, w: Array) -> Array:
+    values, scale = libgemm.cast(x, "1x128", power_of_two=True)
+    _, _, turned, own_t = libgemm.cast_transpose(w, "128x128")
+    return libgemm.gemm(values, turned, scaling="1x128_128x128", a_scale=scale, b_scale=own_t)

@@ -49,11 +49,12 @@ void place_gate(int32_t gate, float gate_alpha, float gate_limit, struct call *c
   call->gate_shift = clamped ? 1.0f : 0.0f;
 }
 
-libgemm_status row_of_height(const struct problem *p, int block_m, const struct device *device,
-                             const struct row **row) {
+libgemm_status row_of_tile(const struct problem *p, int block_m, int block_n, const struct device *device,
+                           const struct row **row) {
   int first, end;
   bucket_of(p, device->gpu.target, &first, &end);
   for (int i = first; i < end; i++)
-    if (rows[i].block_m == block_m && !refused(&rows[i], p)) return *row = &rows[i], load_row(*row, device);
+    if (rows[i].block_m == block_m && (!block_n || rows[i].block_n == block_n) && !refused(&rows[i], p))
+      return *row = &rows[i], load_row(*row, device);
   return fail(LIBGEMM_UNSUPPORTED, "no variant computes %s on sm_%d", op_names[p->op], device->gpu.target->target);
 }

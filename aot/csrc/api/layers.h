@@ -20,7 +20,9 @@ libgemm_status check_gate(int32_t gate, int64_t n, int32_t activation, float gat
 /* The gate's numbers: without a limit those with which the clamped form is the plain one. */
 void place_gate(int32_t gate, float gate_alpha, float gate_limit, struct call *call);
 
-/* The first row of the problem's bucket that takes it and has tiles of that height, 8 where they have none, loaded. */
-libgemm_status row_of_height(const struct problem *p, int block_m, const struct device *device, const struct row **row);
+/* The first row of the problem's bucket that takes it and has tiles of that size, loaded. A height of 8 stands for rows
+ * whose tiles have none; a width of 0 for any. */
+libgemm_status row_of_tile(const struct problem *p, int block_m, int block_n, const struct device *device,
+                           const struct row **row);
 
 #endif

@@ -49,7 +49,7 @@ static libgemm_status row_of(enum op op, const struct gate *g, int32_t met, cons
                              const struct row **row) {
   struct problem p = {.op = op, .a_type = g->type, .d_type = g->type, .met = met};
   state_gpu(&p, &device->gpu);
-  return row_of_height(&p, 8, device, row);
+  return row_of_tile(&p, 8, 0, device, row);
 }
 
 static void fill_call(const struct gate *g, struct call *call) {

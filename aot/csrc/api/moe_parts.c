@@ -58,7 +58,7 @@ static libgemm_status run_route(const libgemm_moe_route_args *a, const struct de
   TRY(check_workspace(a->workspace, a->workspace_bytes, route_bytes(a), "libgemm_moe_route_workspace"));
   TRY(check_pointer("workspace", (CUdeviceptr)a->workspace, device));
   state_gpu(&p, &device->gpu);
-  TRY(row_of_height(&p, a->tokens * a->top_k <= FEW_ENTRIES ? SMALL_CHUNK : LARGE_CHUNK, device, &row));
+  TRY(row_of_tile(&p, a->tokens * a->top_k <= FEW_ENTRIES ? SMALL_CHUNK : LARGE_CHUNK, 0, device, &row));
   clear(&call, offsetof(struct call, a_desc));
   call.ids_ptr = (CUdeviceptr)a->ids, call.rows_ptr = (CUdeviceptr)a->rows;
   call.places_ptr = (CUdeviceptr)a->places, call.offs_ptr = (CUdeviceptr)a->offs;
@@ -122,7 +122,7 @@ static libgemm_status run_sum(const libgemm_moe_sum_args *a, const struct device
   TRY(check_array("places", a->places, sizeof(int32_t), device));
   if (a->weights) TRY(check_array("weights", a->weights, (uint64_t)dtype_bytes(a->weights_type), device));
   if (a->a == a->d) return fail(LIBGEMM_INVALID_ARGUMENT, "a == d = %p: D is written while A is read", a->d);
-  TRY(row_of_height(&p, 8, device, &row));
+  TRY(row_of_tile(&p, 8, 0, device, &row));
   clear(&call, offsetof(struct call, a_desc));
   call.a_ptr = (CUdeviceptr)a->a, call.d_ptr = (CUdeviceptr)a->d, call.weights_ptr = (CUdeviceptr)a->weights;
   call.places_ptr = (CUdeviceptr)a->places;

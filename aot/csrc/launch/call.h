@@ -34,14 +34,25 @@ struct call {
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias;
   float alpha, beta;
-  /* Of a layer of experts: rows of A and of D by index, how many there are, weights of rows, and the gate. */
-  CUdeviceptr rows_ptr, to_rows_ptr, weights_ptr;
-  int32_t stored, d_stored, gate;
-  CUdeviceptr ids_ptr, places_ptr, counts_ptr; /* of routing, and of the sum */
-  int32_t ids_wide, entries, top_k, phase, weights_type;
-  float gate_alpha, gate_limit, gate_shift;
-  CUdeviceptr h_ptr, sums_ptr; /* of a gate's gradient */
-  int64_t ldh;
+  int32_t entries, phase; /* of operations in several launches, and what they go over */
+  union {                 /* no kernel takes of both, and every launch clears them */
+    struct {
+      /* Of a layer of experts: rows of A and of D by index, how many there are, weights of rows, and the gate. */
+      CUdeviceptr rows_ptr, to_rows_ptr, weights_ptr;
+      int32_t stored, d_stored, gate;
+      CUdeviceptr ids_ptr, places_ptr, counts_ptr; /* of routing, and of the sum */
+      int32_t ids_wide, top_k, weights_type;
+      float gate_alpha, gate_limit, gate_shift;
+      CUdeviceptr h_ptr, sums_ptr; /* of a gate's gradient */
+      int64_t ldh;
+    };
+    struct { /* Of casting: D by rows and transposed, their scales, and the workspace. */
+      CUdeviceptr q_ptr, q_t_ptr, scale_ptr, scale_t_ptr, amax_ptr;
+      int64_t ldd_t, batch_stride_d_t, batch_stride_scale, batch_stride_scale_t;
+      int64_t scale_stride_m, scale_stride_n, scale_t_stride_n, scale_t_stride_m;
+      int32_t granularity, scale_power_of_two, scale_given;
+    };
+  };
   CUdeviceptr a_scale, b_scale; /* of scaled operands */
   int32_t scaling;
   int64_t batch_stride_a_scale, batch_stride_b_scale;

@@ -15,6 +15,10 @@ enum op {
   OP_MOE_SUM,
   OP_MOE_GATE,
   OP_MOE_GATE_GRAD,
+  OP_CAST,
+  OP_CAST_ROWS,
+  OP_CAST_TRANSPOSE,
+  OP_CAST_AMAX,
   OP_COUNT
 };
 extern const char *const op_names[OP_COUNT];

@@ -5,6 +5,7 @@ import torch
 if not hasattr(torch.library, "custom_op"):
     raise ImportError(f"libgemm.torch needs torch 2.4 or newer; this is {torch.__version__}. libgemm itself needs none")
 
+from libgemm.frameworks.torch.casting import cast, cast_transpose
 from libgemm.frameworks.torch.experts import Experts, moe, register_transformers
 from libgemm.frameworks.torch.functions import addmm, bmm, gemm, grouped_mm, linear, mm
 from libgemm.frameworks.torch.modules import GroupedLinear, Linear
@@ -17,6 +18,8 @@ __all__ = [
     "Linear",
     "addmm",
     "bmm",
+    "cast",
+    "cast_transpose",
     "gemm",
     "grouped_mm",
     "linear",

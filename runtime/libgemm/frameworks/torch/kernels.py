@@ -77,3 +77,15 @@ def scaled_mm(a: Any, b: Any, a_scale: Any, b_scale: Any, scaling: str, bias: An
         return libgemm.gemm(a, b, bias=bias, a_scale=a_scale, b_scale=b_scale, **words)
 
     return with_copies(call, (a, b, a_scale, b_scale, bias), (stored, stored, packed, packed, packed))
+
+
+def cast(x: Any, granularity: str, scale: Any, power_of_two: bool, transposed: bool) -> list[Any]:
+    """What is a view of none of the others: casting.py says which."""
+    words: dict[str, Any] = {"scale": scale, "power_of_two": power_of_two}
+    call: Any = libgemm.cast_transpose if transposed else libgemm.cast
+    made = list(call(by_rows(x), granularity, **words))
+    if transposed and granularity not in ("row", "1x128"):
+        made.pop()
+    if scale is not None:
+        made.pop(1)
+    return made

@@ -1,0 +1,248 @@
+"""Casts to e4m3 and their scales, bit for bit against numpy, run by Triton's interpreter. No GPU.
+
+What a number is rounded to is looked up among all that e4m3 has, not computed again.
+"""
+
+import importlib.util
+import itertools
+import zlib
+
+import numpy as np
+import pytest
+from by_hand import BAND, POISON, SIZE, checks_of, element, guarded, launch, main, widened
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("needs triton", allow_module_level=True)
+
+TENSOR, ROW, BY_1X128, BY_128X128 = range(1, 5)
+NAMES = {TENSOR: "tensor", ROW: "row", BY_1X128: "1x128", BY_128X128: "128x128"}
+NAN = 0x7F
+# e4m3's numbers from 0 up, by their bytes: 0 to 126.
+NUMBERS = np.array(
+    [(e * 8 + m) and (8 + m if e else m) * 2.0 ** (max(e, 1) - 10) for e in range(16) for m in range(8)][:127]
+)
+
+
+def jobs():
+    """Matrices, rows, columns, what leading dimensions have beyond columns."""
+    sizes = ((1, 150, 200, 3), (2, 129, 128, 0), (3, 7, 300, 1), (1, 128, 129, 5))
+    kinds = ("bf16", "fp16", "fp32")
+    ways = (
+        [("cast", g) for g in (TENSOR, BY_1X128, BY_128X128)]
+        + [("cast_transpose", g) for g in NAMES]
+        + [("cast_rows", ROW)]
+    )
+    for i, ((op, granularity), size) in enumerate(itertools.product(ways, sizes)):
+        fields = {"op": op, "granularity": granularity, "size": size, "kind": kinds[i % 3], "power": i // 2 % 2}
+        yield {"id": f"{op}-{NAMES[granularity]}-{'x'.join(map(str, size))}", **fields, "rows_first": i % 2}
+        if size[0] == 2:
+            yield {"id": f"{op}-{NAMES[granularity]}-aligned", **fields, "align": 4, "size": (2, 132, 264, 4)}
+    plain = {"size": (2, 130, 200, 3), "kind": "bf16", "power": 0}
+    for op in ("cast", "cast_transpose"):
+        yield {"id": f"{op}-scale-is-given", "op": op, "granularity": TENSOR, **plain, "given": (0.5, 3e-3)}
+        yield {"id": f"{op}-given-scales-of-no-size", "op": op, "granularity": TENSOR, **plain, "given": (0.0, np.inf)}
+    for granularity in NAMES:
+        yield {
+            "id": f"only-transposed-{NAMES[granularity]}",
+            "op": "cast_transpose",
+            "granularity": granularity,
+            **plain,
+            "without": 1,
+        }
+
+
+def faults():
+    wrong = {
+        "M": 149,
+        "N": 199,
+        "lda": 204,
+        "ldd": 204,
+        "batch_stride_a": 9,
+        "batch_stride_d": 9,
+        "scale_power_of_two": 1,
+    }
+    for op, granularity in (("cast", BY_1X128), ("cast_transpose", BY_128X128), ("cast_rows", ROW)):
+        plain = {"op": op, "granularity": granularity, "size": (2, 150, 200, 3), "kind": "bf16", "power": 0}
+        for name, value in (wrong | {"M": 151 if op == "cast_rows" else 149}).items():
+            yield {"id": f"fault-{op}-{name}", **plain, "changed": {name: value}}
+        if op != "cast_rows":
+            names = ("scale_stride_m", "scale_stride_n")
+            for name in (*names, *(("ldd_t", "batch_stride_d_t") if op == "cast_transpose" else ())):
+                yield {
+                    "id": f"fault-{op}-{name}",
+                    **plain,
+                    "changed": {name: (name == "scale_stride_n") if "scale" in name else 152},
+                }
+    plain = {"op": "cast_transpose", "size": (2, 150, 200, 3), "kind": "bf16", "power": 0}
+    yield {"id": "fault-columns-scales", **plain, "granularity": BY_1X128, "changed": {"scale_t_stride_m": 9}}
+    yield {"id": "fault-amax-of-another-granularity", **plain, "granularity": ROW, "amax": {"granularity": TENSOR}}
+    yield {"id": "fault-amax-not-cleared", **plain, "granularity": TENSOR, "amax": {"entries": 1}}
+
+
+GOOD, FAULTS = list(jobs()), list(faults())
+
+
+def nearest(x: np.ndarray) -> np.ndarray:
+    """Bytes of e4m3, of float32."""
+    size = np.minimum(np.abs(x.astype(np.float64)), 448.0)
+    low = np.searchsorted(NUMBERS, np.nan_to_num(size), "right") - 1
+    high = np.minimum(low + 1, 126)
+    down, up = size - NUMBERS[low], NUMBERS[high] - size
+    code = np.where((up < down) | ((up == down) & (low % 2 == 1)), high, low)
+    return np.where(np.isnan(x), NAN, code | (np.signbit(x) * 0x80)).astype(np.uint8)
+
+
+def rounded(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """x over scale, both float32, as the header says: times the reciprocal, and Inf is NaN."""
+    return np.where(np.isfinite(x), nearest(x * (np.float32(1) / scale)), NAN).astype(np.uint8)
+
+
+def scales(most: np.ndarray, power: int) -> np.ndarray:
+    """Of largest magnitudes."""
+    scale = np.maximum(most / np.float32(448), np.finfo(np.float32).tiny)
+    if power:
+        mantissa, exponent = np.frexp(scale)
+        scale = np.ldexp(np.float32(1), exponent - (mantissa == 0.5))
+    return np.where(most > 0, scale, 1).astype(np.float32)
+
+
+def spread(x: np.ndarray, granularity: int) -> np.ndarray:
+    """Of matrices [batch][M][N] the largest magnitude of what shares a scale: [batch][M'][N']."""
+    size = np.where(np.isfinite(x), np.abs(x), 0)
+    _, m, n = x.shape
+    down, across = {TENSOR: (m, n), ROW: (1, n), BY_1X128: (1, 128), BY_128X128: (128, 128)}[granularity]
+    rows = np.maximum.reduceat(size, np.arange(0, m, down), 1)
+    return np.maximum.reduceat(rows, np.arange(0, n, across), 2)
+
+
+def widen(scale: np.ndarray, shape: tuple) -> np.ndarray:
+    """A scale for each element."""
+    _, m, n = shape
+    down, across = (1 if scale.shape[1] == m else 128 if scale.shape[1] > 1 else m), (128 if scale.shape[2] > 1 else n)
+    return scale.repeat(down, 1)[:, :m].repeat(across, 2)[:, :, :n]
+
+
+def drawn(rng, batch: int, m: int, n: int, kind: str) -> np.ndarray:
+    """Numbers of many sizes; a block of zeros, one too small for a scale, Inf and NaN here and there."""
+    x = rng.standard_normal((batch, m, n)) * np.exp2(rng.integers(-9, 9, (batch, m, 1)))
+    x[0, : m // 2, : n // 2] = 0
+    x[-1, m // 2 :, : n // 2] *= 1e-45 if kind == "fp32" else 1
+    x[rng.random(x.shape) < 0.01] = 0
+    for value in (np.inf, -np.inf, np.nan):
+        x[rng.random(x.shape) < 0.002] = value
+    return x.astype(np.float32)
+
+
+def compare(what: str, memory: tuple, got: np.ndarray, want: np.ndarray) -> list[str]:
+    """`got` is a view of the memory, which beside it must be poison still."""
+    off = got != want.view(got.dtype)
+    got[:] = POISON[got.itemsize]
+    problems = [f"mismatch: {off.sum()} of {off.size} elements of {what}"] if off.any() else []
+    whole = memory[0] == POISON[got.itemsize]
+    return problems + ([] if whole.all() else [f"mismatch: written beyond {what}"])
+
+
+def strided(memory: tuple, shape: tuple, strides: tuple) -> np.ndarray:
+    inner = memory[0][BAND:-BAND]
+    return np.lib.stride_tricks.as_strided(inner, shape, [s * inner.itemsize for s in strides])
+
+
+def check(job: dict) -> list[str]:
+    from kernels.device.portable import cast
+
+    rng = np.random.default_rng(zlib.crc32(job["id"].encode()))
+    op, granularity, kind, align = job["op"], job["granularity"], job["kind"], job.get("align", 1)
+    batch, m, n, more = job["size"]
+    given, height = job.get("given"), 128 if granularity == BY_128X128 or op == "cast_transpose" else 32
+    x = drawn(rng, batch, m, n, kind)
+    stored = np.zeros((batch, m, n + more), np.float32)
+    stored[:, :, :n] = x
+    bits = element(stored, kind)
+    x = widened(bits, kind).reshape(stored.shape)[:, :, :n]
+    lds = {"lda": n + more, "ldd": n + 2 * more, "ldd_t": m + more}
+    steps = {
+        "batch_stride_a": m * lds["lda"],
+        "batch_stride_d": m * lds["ldd"] + more,
+        "batch_stride_d_t": n * lds["ldd_t"],
+    }
+    most = spread(x, granularity)
+    own = np.array(given, np.float32)[:, None, None] if given else scales(most, job["power"])
+    _, m_scales, n_scales = own.shape
+    by_columns = granularity in (ROW, BY_1X128)
+    turned = scales(spread(x.transpose(0, 2, 1), granularity), job["power"]) if by_columns else own.transpose(0, 2, 1)
+    strides = (m_scales * n_scales + 2, *((n_scales, 1) if job.get("rows_first") else (1, m_scales)))
+    turned_strides = (turned[0].size + 1, *((turned.shape[2], 1) if job.get("rows_first") else (1, turned.shape[1])))
+    if granularity == ROW:
+        strides, turned_strides = (m + 2, 1, 1), (n + 1, 1, 1)
+    own_memory = guarded(np.full(batch * strides[0], POISON[4], np.uint32))
+    if given:
+        strided(own_memory, own.shape, strides)[:] = own.view(np.uint32)
+    words = batch * (m + n if granularity == ROW else 1)
+    memories = {
+        "a": guarded(bits.astype(f"u{SIZE[kind]}")), "scale": own_memory,
+        "amax": guarded(np.full(words, POISON[4], np.uint32)),
+        "q": guarded(np.full(batch * steps["batch_stride_d"], POISON[1], np.uint8)),
+        "turned": guarded(np.full(batch * steps["batch_stride_d_t"], POISON[1], np.uint8)),
+        "scale_t": guarded(np.full(batch * turned_strides[0], POISON[4], np.uint32)),
+    }  # fmt: skip
+    before = memories["a"][0].copy()
+    values = {
+        "a_ptr": memories["a"][1], "q_ptr": memories["q"][1], "q_t_ptr": memories["turned"][1],
+        "scale_ptr": memories["scale"][1], "scale_t_ptr": memories["scale_t"][1] * by_columns,
+        "amax_ptr": memories["amax"][1], "M": m, "N": n, **lds, **steps, "granularity": granularity,
+        "batch_stride_scale": strides[0], "scale_stride_m": strides[1], "scale_stride_n": strides[2],
+        "batch_stride_scale_t": turned_strides[0], "scale_t_stride_n": turned_strides[1],
+        "scale_t_stride_m": turned_strides[2], "scale_power_of_two": job["power"], "scale_given": int(bool(given)),
+        "entries": words,
+    }  # fmt: skip
+    whole_only = granularity in (TENSOR, BY_128X128)
+    if job.get("without"):
+        values |= {"q_ptr": 0, "scale_ptr": values["scale_ptr"] * whole_only}
+    tiles = batch * -(-m // height) * -(-n // 128)
+    constants = {"ALIGN": align, "OVERLAP": 0, "HARDWARE": 0}  # the interpreter's own rounding to 8 bits is wrong
+    if op != "cast_rows" and granularity in (TENSOR, ROW) and not given:
+        for phase, programs in ((1, -(-words // 1024)), (2, batch * -(-m // 128) * -(-n // 128))):
+            types = f"*{kind} *i32 i32 i32 i64 i64 i32 i32 i32"
+            launch(
+                cast.cast_amax,
+                types,
+                values | {"phase": phase} | job.get("amax", {}),
+                programs,
+                constants | {"BLOCK_M": 32},
+            )
+    values |= job.get("changed", {})
+    if op == "cast_rows":
+        types = f"*{kind} *u8 *fp32 i32 i32 i64 i64 i64 i64 i64 i32"
+        launch(cast.cast_rows, types, values, batch * m, constants | {"BLOCK_N": 128})
+    elif op == "cast":
+        types = f"*{kind} *u8 *fp32 *i32 i32 i32 i64 i64 i64 i64 i64 i64 i64 i32 i32 i32"
+        launch(cast.cast, types, values, tiles, constants | {"BLOCK_M": 32})
+    else:
+        types = f"*{kind} *u8 *u8 *fp32 *fp32 *i32 i32 i32 {'i64 ' * 12} i32 i32 i32"
+        launch(cast.cast_transpose, types, values, tiles, constants | {"BLOCK_M": 32})
+    problems = [] if (before == memories["a"][0]).all() else ["mismatch: A was written"]
+    got = strided(memories["q"], (batch, m, n), (steps["batch_stride_d"], lds["ldd"], 1))
+    empty = np.full(got.shape, POISON[1], np.uint8)
+    problems += compare("q", memories["q"], got, empty if job.get("without") else rounded(x, widen(own, x.shape)))
+    written = whole_only or not job.get("without")
+    got = strided(memories["scale"], own.shape, strides)
+    problems += compare("scale", memories["scale"], got, own if written else np.full(own.shape, POISON[4], np.uint32))
+    got = strided(memories["turned"], (batch, n, m), (steps["batch_stride_d_t"], lds["ldd_t"], 1))
+    flipped = x.transpose(0, 2, 1)
+    want = (
+        rounded(flipped, widen(turned, flipped.shape))
+        if op == "cast_transpose"
+        else np.full(got.shape, POISON[1], np.uint8)
+    )
+    problems += compare("q_t", memories["turned"], got, want)
+    got = strided(memories["scale_t"], turned.shape, turned_strides)
+    written = by_columns and op == "cast_transpose"
+    want = turned if written else np.full(turned.shape, POISON[4], np.uint32)
+    return problems + compare("scale_t", memories["scale_t"], got, want)
+
+
+found, *TESTS = checks_of(__file__, GOOD, FAULTS)
+test_ids_are_unique, test_outputs_are_right_and_nothing_else_is_written, test_fault_is_noticed = TESTS
+
+if __name__ == "__main__":
+    main(GOOD + FAULTS, check)

@@ -455,6 +455,32 @@ typedef struct libgemm_moe_gate_args {
 void libgemm_moe_gate_args_init(libgemm_moe_gate_args *args, uint64_t size);
 libgemm_status libgemm_moe_gate(const libgemm_moe_gate_args *args);
 
+/* Rows for a product of experts in 8 bits: by an index, gated, and cast with a scale for each 128 columns of a row.
+ *
+ *   without a gate    D[i] = act(A[rows[i]]) / scale           row i of A where rows is NULL
+ *   with one          D[i] = act(gate) * up / scale            gate and up the n columns each of that row
+ *
+ * in float32, which is rounded once, to 8 bits. Scales are made and numbers rounded as libgemm_cast does. A row that is
+ * none of A's is 0, with scales of 1. Where D overlaps A, it has undefined numbers. */
+typedef struct libgemm_moe_cast_args {
+  uint64_t size;           /* sizeof(libgemm_moe_cast_args) */
+  int64_t m, n;            /* rows and columns of D: to LIBGEMM_MAX_SIZE / 2 */
+  int64_t a_count;         /* rows of A; m, or 0 for it, where rows is NULL */
+  const void *a;           /* [a_count][n], with a gate [a_count][2 * n], lda */
+  const int32_t *rows;     /* NULL, or m indices */
+  void *d;                 /* [m][n], ldd */
+  void *scale;             /* float32, of row i and block j at i * scale_stride_m + j * scale_stride_n */
+  int64_t lda, ldd, scale_stride_m, scale_stride_n;
+  float gate_alpha, gate_limit; /* as in libgemm_moe_mm_args */
+  int32_t a_type, d_type;  /* F16 or BF16; LIBGEMM_E4M3, the default */
+  int32_t activation, gate;
+  libgemm_stream stream;
+} libgemm_moe_cast_args;
+
+/* Set defaults: everything 0 but size, d_type, gate_alpha = 1.702. */
+void libgemm_moe_cast_args_init(libgemm_moe_cast_args *args, uint64_t size);
+libgemm_status libgemm_moe_cast(const libgemm_moe_cast_args *args);
+
 /* What a layer's gradient needs between its products. Of each choice c of a token, with row i = places[c] and weight w =
  * weights[c], from Z and from dH, the gradient of row i of H if its weight were 1:
  *
@@ -492,7 +518,8 @@ libgemm_status libgemm_moe_gate_grad(const libgemm_moe_gate_grad_args *args);
  *   Y = H B2 + bias2                                             of n columns, rounded to X's type
  *
  * by libgemm_moe_route, libgemm_moe_mm, libgemm_grouped_mm and libgemm_moe_sum, one after the other on the stream:
- * those say the rest. The host reads nothing of the device, so the chain can be captured. Of a call that one of them
+ * those say the rest. Where B1 and B2 are E4M3, X's rows and H are cast with scales of 1 x 128 by libgemm_moe_cast, H
+ * from Z = X B1 + bias1 of X's type, and both products are libgemm_grouped_mm's, of 8-bit operands. The host reads nothing of the device, so the chain can be captured. Of a call that one of them
  * refuses, those before it are queued: they write the workspace alone. */
 typedef struct libgemm_moe_args {
   uint64_t size;           /* sizeof(libgemm_moe_args) */
@@ -514,6 +541,12 @@ typedef struct libgemm_moe_args {
   void *workspace;         /* device memory of libgemm_moe_workspace bytes, 16-byte aligned, of any content */
   uint64_t workspace_bytes;
   libgemm_stream stream;
+  int32_t b_type;          /* of B1 and B2: 0 for a_type, or LIBGEMM_E4M3 */
+  int32_t scaling;         /* libgemm_scaling: with E4M3 1X128_128X128, else NONE (0) */
+  const void *b1_scale, *b2_scale; /* float32, of each 128 x 128 of op(B1) and op(B2); NULL with NONE */
+  int64_t batch_stride_b1_scale, batch_stride_b2_scale; /* elements from one expert's to the next; 0: shared */
+  int64_t b1_scale_stride_n, b1_scale_stride_k; /* as b_scale_stride_n and _k in libgemm_gemm_args */
+  int64_t b2_scale_stride_n, b2_scale_stride_k;
 } libgemm_moe_args;
 
 /* Set defaults: everything 0 but size, gate_alpha = 1.702. */

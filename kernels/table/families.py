@@ -47,7 +47,9 @@ class Family:
 
 ROW_STEP = 16  # of a balanced family's tiles
 
-REFERENCE = {op: Family(op, "", f"portable.{op}") for op in ("gemm", "grouped_gemm", "grouped_mm", "align", "moe_mm")}
+REFERENCE = {
+    op: Family(op, "", f"portable.{op}") for op in ("gemm", "grouped_gemm", "grouped_mm", "align", "moe_mm", "moe_cast")
+}
 REFERENCE |= {op: Family(op, "", "portable.moe") for op in ("moe_route", "moe_sum")}
 REFERENCE |= {op: Family(op, "", "portable.moe_gate") for op in ("moe_gate", "moe_gate_grad")}
 REFERENCE |= {op: Family(op, "", "portable.cast") for op in ("cast", "cast_rows", "cast_transpose", "cast_amax")}

@@ -24,6 +24,7 @@ HELPERS = (
     "moe_sum",
     "moe_gate",
     "moe_gate_grad",
+    "moe_cast",
     "cast",
     "cast_rows",
     "cast_transpose",

@@ -45,7 +45,8 @@ def fast_rows(target: int):
 
 
 # Types of A and B for which rows of another one stand: an operation that moves elements, or looks at none.
-STANDS_FOR = {("align", "bf16"): ("f16", "bf16"), ("moe_route", "bf16"): ("f16", "bf16", "f32")}
+STANDS_FOR = {("align", "bf16"): ("f16", "bf16"), ("moe_route", "bf16"): tuple(DTYPES)}
+STANDS_FOR |= {("moe_sum", a): (a, "e4m3") for a in ("f16", "bf16")}  # behind products of 8-bit weights
 
 
 def serves(row: Variant, types) -> bool:

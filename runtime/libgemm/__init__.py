@@ -9,6 +9,7 @@ Needs cffi and, at the first call that runs something, the NVIDIA driver. Import
     grouped_gemm_jagged(a_packed, b, offsets)   packed rows, one shared b or one per group, offsets from 0
     moe(x, w_in, w_out, expert_ids, weights)    a layer of experts, from its router's choices on
     moe_route(), moe_mm(), moe_sum()            its parts: sort by expert, gathered and gated products, add up
+    moe_cast()                                  rows by an index, gated and cast: for products of 8-bit experts
     moe_gate(), moe_gate_grad()                 the gate by itself, and its gradient: for training
     cast(x, granularity), cast_transpose()      8-bit values and their scales, of x and of x.mT
     variants(), info(), manifest(), preload(), verify()
@@ -21,6 +22,7 @@ from libgemm._grouped_gemm import grouped_gemm, grouped_gemm_tables
 from libgemm._grouped_mm import grouped_gemm_jagged, grouped_mm
 from libgemm._library import Error
 from libgemm._moe import moe, moe_route, moe_sum
+from libgemm._moe_cast import moe_cast
 from libgemm._moe_gate import moe_gate, moe_gate_grad
 from libgemm._moe_mm import moe_mm
 from libgemm.inspect import (
@@ -56,6 +58,7 @@ __all__ = [
     "info",
     "manifest",
     "moe",
+    "moe_cast",
     "moe_gate",
     "moe_gate_grad",
     "moe_mm",

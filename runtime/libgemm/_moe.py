@@ -2,7 +2,7 @@
 
 from typing import Any, TypeVar
 
-from libgemm._args import ACTIVATIONS, DTYPES, Activation, new, pick, pointer, run, same_type
+from libgemm._args import ACTIVATIONS, DTYPES, SCALINGS, Activation, Scaling, new, pick, pointer, run, same_type
 from libgemm._framework import LaunchStream, maker, written
 from libgemm._known import learn_torch
 from libgemm._known_moe import again, keep
@@ -113,10 +113,40 @@ def inner_size(x: tuple[int, ...], w_in: tuple[int, ...], w_out: tuple[int, ...]
     )
 
 
+def set_weight_scales(
+    args: Any, scaling: str | None, scales: dict[int, Any], weights: tuple[Matrix, Matrix], launch: LaunchStream
+) -> list[View]:
+    """Of w_in and w_out, 8-bit ones: one for each 128 x 128, lying as these do."""
+    names = {1: "w_in_scale", 2: "w_out_scale"}
+    if scaling is None:
+        for number, array in scales.items():
+            if array is not None:
+                raise invalid(f"{names[number]} without scaling: pass scaling = '1x128_128x128', or no scale")
+        return []
+    args.b_type, args.scaling = DTYPES["e4m3"], SCALINGS[scaling]
+    alive = []
+    for (number, array), matrix_of in zip(scales.items(), weights, strict=True):
+        name = names[number]
+        if array is None:
+            raise invalid(f"{name} is needed with scaling = {scaling!r}")
+        found = view(array, name, launch)
+        same_type("f32", **{name: found})
+        wanted = (matrix_of.batch, -(-matrix_of.rows // 128), -(-matrix_of.cols // 128))
+        if found.shape != wanted:
+            raise invalid(f"{name} has shape {found.shape}: {wanted} is needed")
+        setattr(args, f"b{number}_scale", pointer(found.pointer))
+        names_of = (f"batch_stride_b{number}_scale", f"b{number}_scale_stride_k", f"b{number}_scale_stride_n")
+        for field, stride in zip(names_of, found.strides, strict=True):
+            setattr(args, field, stride)
+        alive.append(found)
+    return alive
+
+
 def moe(
     x: T, w_in: Any, w_out: Any, expert_ids: Any, weights: Any = None, *, activation: Activation | None = "silu",
     gate: Gate | None = "halves", gate_alpha: float = 1.702, gate_limit: float = 0.0, bias_in: Any = None,
-    bias_out: Any = None, out: T | None = None, stream: Any = None,
+    bias_out: Any = None, out: T | None = None, stream: Any = None, scaling: Scaling | None = None,
+    w_in_scale: Any = None, w_out_scale: Any = None,
 ) -> T:  # fmt: skip
     """A layer of experts: out[t] = sum over j of weights[t, j] * expert(x[t]), of expert g = expert_ids[t, j].
 
@@ -130,20 +160,29 @@ def moe(
     expert_ids   [tokens, top_k], int32 or int64, contiguous; one that is no expert is skipped.
     weights      [tokens, top_k], float32, bfloat16 or float16; None: 1.
     bias_in      [experts, I] or [experts, 2 I], bias_out [experts, N], of x's dtype.
+    scaling      "1x128_128x128": w_in and w_out are float8_e4m3fn, with float32 scales w_in_scale [experts, K/128,
+                 2 I/128] and w_out_scale [experts, I/128, N/128], rounded up, of any strides. Rows of x, and h, are
+                 cast to 8 bits with a scale for each 128, and both products are of 8-bit operands. Of weights as linear
+                 has them: w8, scale = cast(w, "128x128"), then w8.mT and scale.mT.
     The host reads nothing of the device: it can be captured in a CUDA graph. Returns out, or a new [tokens, N]. Raises
     Error. Order, memory and autograd are as in gemm().
     """
+    if scaling not in (None, "1x128_128x128"):
+        raise invalid(f"scaling = {scaling!r}: allowed are None and '1x128_128x128'")
     tensors = (x, w_in, w_out, out, bias_in, bias_out, expert_ids, weights)
-    made, key = again(tensors, (activation, gate, gate_alpha, gate_limit), stream)
-    if made is not None:
-        return made  # type: ignore[no-any-return]
+    key = None
+    if scaling is None:
+        made, key = again(tensors, (activation, gate, gate_alpha, gate_limit), stream)
+        if made is not None:
+            return made  # type: ignore[no-any-return]
     learn_torch()
     launch = LaunchStream(stream, x)
     args = new("moe")
     source = view(x, "x", launch)
     given = row_major(source, "x", source.shape, batched=False)
-    first, of_first = weights_of(w_in, "w_in", source.dtype, launch)
-    second, of_second = weights_of(w_out, "w_out", source.dtype, launch)
+    kind = source.dtype if scaling is None else "e4m3"
+    first, of_first = weights_of(w_in, "w_in", kind, launch)
+    second, of_second = weights_of(w_out, "w_out", kind, launch)
     inner = inner_size(source.shape, of_first.shape, of_second.shape, gate is not None)
     ids = set_choices(args, expert_ids, launch)
     if ids.shape[0] != given.rows:
@@ -169,6 +208,7 @@ def moe(
             alive.append(found)
             setattr(args, f"bias{number}", pointer(found.pointer))
             setattr(args, f"batch_stride_bias{number}", columns)
+    alive += set_weight_scales(args, scaling, {1: w_in_scale, 2: w_out_scale}, (first, second), launch)
     args.stream = ffi.cast("libgemm_stream", launch.handle)
     run("moe", args, x, launch, "what is between the parts of a layer")
     written([out])

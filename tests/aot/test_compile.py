@@ -167,7 +167,7 @@ def test_every_kernel_written_for_hopper_waits_by_itself(manifest):
     assert {kernel for kernel, overlaps in found.items() if overlaps} == {
         kernel
         for kernel in found
-        if kernel.startswith(("sm90.", "portable.moe.", "portable.moe_gate.", "portable.cast."))
+        if kernel.startswith(("sm90.", "portable.moe.", "portable.moe_gate.", "portable.moe_cast.", "portable.cast."))
         or kernel in OVERLAPPING
     }
 

@@ -16,19 +16,20 @@ from kernels.table.targets import DEFAULT_TARGETS
 from kernels.table.variants import variants
 
 SHARED = {("align", "bf16"), ("moe_route", "bf16")}  # which move bits, or look at none
-CASTS = ("cast", "cast_rows", "cast_transpose", "cast_amax")  # of other types to 8 bits
+CASTS = ("cast", "cast_rows", "cast_transpose", "cast_amax", "moe_cast")  # of other types to 8 bits
 
 
 @pytest.mark.parametrize("types", [("bf16",), ("f16", "f32"), ("e4m3",)], ids=str)
 def test_rows_are_those_of_the_types_and_what_stands_for_them(types):
     whole, some = variants(), variants(types=types)
     assert set(some) < set(whole) and [row for row in whole if row in set(some)] == some
-    own = [row.problem for row in some if row.problem.op not in CASTS]
+    sums = ("moe_sum",) if "e4m3" in types else ()  # of what 8-bit weights make, in 16 bits
+    own = [row.problem for row in some if row.problem.op not in (*CASTS, *sums)]
     assert {problem.a for problem in own if (problem.op, problem.a) not in SHARED} == set(types)
     made = [row for row in whole if row.problem.op in CASTS]
     assert [row for row in some if row.problem.op in CASTS] == (made if "e4m3" in types else [])
     needed = {
-        "align": bool({"f16", "bf16", "f32", "e4m3"} & set(types)), "moe_route": types != ("e4m3",),
+        "align": bool({"f16", "bf16", "f32", "e4m3"} & set(types)), "moe_route": True, "moe_sum": True,
         "moe_mm": bool({"f16", "bf16"} & set(types)),
     }  # fmt: skip
     assert {op: any(row.problem.op == op for row in some) for op in needed} == needed

@@ -10,6 +10,13 @@ from stand_in import in_stand_in
 MAX = 2147483391
 OTHER_GPU, HOST_POINTER = "other GPU", "host"
 GATED = ("moe_gate", "moe_gate_grad")
+E4M3 = 4
+# Of a layer whose weights are of 8 bits and stored as torch's linear has them.
+SCALED = {
+    "b_type": E4M3, "scaling": 3, "trans_b1": 1, "ldb1": K, "trans_b2": 1, "ldb2": INNER, "b1_scale": 8, "b2_scale": 9,
+    "batch_stride_b1_scale": 2, "batch_stride_b2_scale": 5, "b1_scale_stride_n": 1, "b1_scale_stride_k": 7,
+    "b2_scale_stride_n": 3, "b2_scale_stride_k": 4,
+}  # fmt: skip
 
 
 def one_launch(op: str, **changes) -> dict:
@@ -149,13 +156,81 @@ def test_a_layer_is_its_parts_one_behind_the_other():
     assert (parts[1]["bias_ptr"], parts[2]["bias_ptr"]) == (at(8), at(9))
 
 
+@in_stand_in()
+def test_rows_for_8_bits_are_gathered_gated_and_cast():
+    made = one_launch("moe_cast", gate_limit=7.0)
+    found = values(made)
+    assert made["kernel"] == "moe_cast" and "align16" in made["variant"]
+    assert made["grid"] == [2, 1, 1]  # 48 rows by 32, 80 columns by 128
+    told = ("a_ptr", "rows_ptr", "q_ptr", "scale_ptr", "M", "N", "stored", "lda", "ldd")
+    assert [found[x] for x in told] == [
+        at(0), at(7), at(3), at(4), TOKENS * TOP_K, INNER, TOKENS, 2 * INNER, INNER,
+    ]  # fmt: skip
+    assert [found[x] for x in ("scale_stride_m", "scale_stride_n", "gate", "gate_limit")] == [1, 48, 1, 7.0]
+    found = values(one_launch("moe_cast", rows=0, a_count=0))
+    assert (found["rows_ptr"], found["stored"]) == (0, TOKENS * TOP_K)
+    for odd in ({"a": at(0) + 2}, {"d": at(3) + 8}, {"lda": 2 * INNER + 1}, {"ldd": INNER + 1}, {"n": INNER - 1}):
+        assert "align16" not in one_launch("moe_cast", **odd)["variant"], odd
+    assert one_launch("moe_cast", n=300, lda=600, ldd=300)["grid"] == [6, 1, 1]
+
+
+def scaled_layer(**changes):
+    words = {name: at(value) if name in ("b1_scale", "b2_scale") else value for name, value in SCALED.items()}
+    made = layer_call("moe", **{**words, **changes})
+    return made.set(workspace_bytes=made.workspace())
+
+
+@in_stand_in()
+def test_a_layer_of_8_bit_weights_casts_its_rows_twice():
+    made = scaled_layer(bias1=at(10), batch_stride_bias1=2 * INNER, bias2=at(11), batch_stride_bias2=N)
+    ok(made.run())
+    route, gather, first, gate, second, total = launches()
+    kernels = [x["kernel"] for x in (route, gather, gate, total)]
+    assert kernels == ["moe_route", "moe_cast", "moe_cast", "moe_sum"]
+    assert "grouped_mm" in first["kernel"] and "grouped_mm_e4m3" in second["variant"]
+    route, gather, first, gate, second, total = (values(x) for x in (route, gather, first, gate, second, total))
+    begin, end, entries = at(6), at(6) + made.workspace(), TOKENS * TOP_K
+    x, hidden = (entries * K, entries * INNER)  # both widths are multiples of 16
+    places = [  # of the workspace, and their bytes
+        (route["rows_ptr"], 4 * entries), (route["places_ptr"], 4 * entries), (route["offs_ptr"], 4 * EXPERTS),
+        (route["counts_ptr"], 8 * EXPERTS), (gather["q_ptr"], x), (gather["scale_ptr"], 4 * entries),
+        (gate["a_ptr"], 2 * entries * 2 * INNER), (gate["q_ptr"], hidden), (gate["scale_ptr"], 4 * entries),
+        (total["a_ptr"], 2 * entries * N),
+    ]  # fmt: skip
+    ends = [at + size for at, size in places]
+    assert (
+        begin == places[0][0] and all(a <= b for a, (b, _) in zip(ends, places[1:], strict=False)) and ends[-1] <= end
+    )
+    assert all(place % 16 == 0 for place, _ in places)
+    assert (gather["a_ptr"], gather["rows_ptr"], gather["stored"]) == (at(0), route["rows_ptr"], TOKENS)
+    assert (gather["N"], gather["gate"], gather["activation"], gather["ldd"]) == (K, 0, 0, K)
+    assert (gate["rows_ptr"], gate["N"], gate["gate"], gate["activation"], gate["lda"]) == (0, INNER, 1, 3, 2 * INNER)
+    for product, cast, weights, number in ((first, gather, at(1), 1), (second, gate, at(2), 2)):
+        assert product["a_scale"] == cast["scale_ptr"] and product["b_scale"] == at(7 + number)
+        assert product["offs_ptr"] == route["offs_ptr"] and product.get("b_ptr", weights) == weights
+        assert (product["a_scale_stride_m"], product["a_scale_stride_k"]) == (1, entries)
+        names = (f"batch_stride_b{number}_scale", f"b{number}_scale_stride_n", f"b{number}_scale_stride_k")
+        told = ("batch_stride_b_scale", "b_scale_stride_n", "b_scale_stride_k")
+        assert [product[x] for x in told] == [SCALED[x] for x in names]
+    assert (first["bias_ptr"], second["bias_ptr"]) == (at(10), at(11))
+    assert (first["N"], second["N"], total["places_ptr"]) == (2 * INNER, N, route["places_ptr"])
+
+
+@in_stand_in()
+def test_rows_of_8_bits_begin_on_16_bytes_whatever_their_width():
+    made = scaled_layer(k=70, inner=83, ldx=70, ldb1=70, ldb2=83)
+    ok(made.run())
+    _, gather, _, gate, _, _ = launches()
+    assert (values(gather)["ldd"], values(gate)["ldd"]) == (80, 96)
+
+
 @pytest.mark.parametrize(
     ("op", "empty"),
     [
         ("moe_mm", {"m": 0}), ("moe_mm", {"n": 0}), ("moe_mm", {"groups": 0}), ("moe_sum", {"tokens": 0}),
         ("moe_sum", {"n": 0}), ("moe", {"tokens": 0}), ("moe", {"n": 0}), ("moe_gate", {"m": 0}),
         ("moe_gate", {"n": 0}), ("moe_gate_grad", {"tokens": 0}), ("moe_gate_grad", {"m": 0}),
-        ("moe_gate_grad", {"n": 0}),
+        ("moe_gate_grad", {"n": 0}), ("moe_cast", {"m": 0}), ("moe_cast", {"n": 0}),
     ],
 )  # fmt: skip
 @in_stand_in(driver=False)
@@ -166,6 +241,7 @@ def test_empty_calls_need_nothing(op, empty):
 
 
 FIELDS_WITHOUT_MEMORY = {
+    "moe_cast": {"m": 4, "n": 8, "lda": 8, "ldd": 8, "a_type": BF16},
     "moe_mm": {"m": 4, "n": 8, "k": 8, "groups": 2, "lda": 8, "ldb": 8, "ldd": 8, "a_type": BF16},
     "moe_sum": {"tokens": 3, "n": 8, "top_k": 2, "a_count": 6, "lda": 8, "ldd": 8, "a_type": BF16},
     "moe_gate": {"m": 3, "n": 8, "ldz": 16, "ldh": 8, "a_type": BF16, "gate": 1},
@@ -229,6 +305,25 @@ BAD = [
     *[(op, {"ldh": INNER - 1}, (f"ldh = {INNER - 1}",)) for op in GATED],
     *[(op, {"z": v}, (word,)) for op in GATED for v, word in ((0, "z is NULL"), ("odd by 1", "z = 0x"))],
     *[(op, {x: HOST_POINTER}, (f"{x} = 0x", "host memory")) for op in GATED for x in ("z", "h")],
+    *[("moe_cast", {"a_type": v}, (f"a_type = {v}", "LIBGEMM_BF16 (2)")) for v in (0, 3, 4)],
+    ("moe_cast", {"d_type": 2}, ("d_type = 2", "LIBGEMM_E4M3 (4)")),
+    *[("moe_cast", {x: v}, (f"{x} = {v}", f"0 to {MAX // 2}")) for x in "mn" for v in (-1, MAX // 2 + 1)],
+    ("moe_cast", {"activation": 4}, ("activation = 4", "0 to 3")),
+    ("moe_cast", {"gate": 3}, ("gate = 3",)),
+    ("moe_cast", {"gate_limit": 1.0, "activation": 2}, ("gate_limit = 1", "LIBGEMM_SILU")),
+    ("moe_cast", {"rows": 0}, (f"a_count = {TOKENS}", "rows = NULL")),
+    ("moe_cast", {"lda": 2 * INNER - 1}, (f"lda = {2 * INNER - 1}", "2 * n")),
+    ("moe_cast", {"ldd": INNER - 1}, (f"ldd = {INNER - 1}",)),
+    ("moe_cast", {"scale_stride_m": 0}, ("scale_stride_m = 0", "share their memory")),
+    *[("moe_cast", {x: 0}, (f"{x} is NULL",)) for x in ("a", "d", "scale")],
+    *[("moe_cast", {x: HOST_POINTER}, (f"{x} = 0x", "host memory")) for x in ("a", "d", "scale", "rows")],
+    *[("moe_cast", {x: OTHER_GPU}, (f"{x} is memory of GPU 1",)) for x in ("a", "scale", "rows")],
+    ("moe_cast", {"d": "z"}, ("a == d",)),
+    ("moe", {"b_type": 3}, ("b_type = 3", "LIBGEMM_E4M3 (4)")),
+    ("moe", {"b_type": 4}, ("scaling = 0 with b_type = 4", "LIBGEMM_SCALING_1X128_128X128 (3)")),
+    *[("moe", {"b_type": 4, "scaling": v}, (f"scaling = {v}", "1X128_128X128")) for v in (1, 2, 4, 5, 9)],
+    ("moe", {"scaling": 3}, ("scaling = 3 with b_type = 0",)),
+    *[("moe", {x: "d"}, (f"{x} = 0x", "scaling = 0", "NULL is needed")) for x in ("b1_scale", "b2_scale")],
     ("moe_gate", {"h": 0}, ("h is NULL",)),
     ("moe_gate", {"h": "z"}, ("z == h",)),
     ("moe_gate_grad", {"lddz": 2 * INNER - 1}, (f"lddz = {2 * INNER - 1}",)),
@@ -278,5 +373,25 @@ def test_a_bad_call_says_what_is_wrong_and_launches_nothing(op, bad, parts):
 def test_structs_of_another_size_are_refused():
     for op in LAYERS:
         made = layer_call(op)
+        made.args.size = ffi.offsetof("libgemm_moe_args", "b_type") if op == "moe" else made.args.size
         made.args.size -= 8
         refused(getattr(lib, f"libgemm_{op}")(made.args), "INVALID_ARGUMENT", f"libgemm_{op}_args")
+
+
+@in_stand_in()
+def test_a_layers_struct_of_an_older_header_has_weights_of_xs_type():
+    made = layer_call("moe")
+    made.args.size = ffi.offsetof("libgemm_moe_args", "b_type")
+    ok(made.run())
+    assert len(launches()) == 4
+
+
+@in_stand_in(SM=f"{TARGET},{TARGET}")
+def test_bad_scales_of_a_layer_are_refused_by_its_products():
+    for changes, words in (
+        ({"b1_scale": 0}, "b_scale is NULL"), ({"b2_scale": 0}, "b_scale is NULL"),
+        ({"b1_scale": at(8) + 2}, "b_scale = 0x"), ({"b1_scale": at(0, 1)}, "b_scale is memory of GPU 1"),
+    ):  # fmt: skip
+        refused(scaled_layer(**changes).run(), "INVALID_ARGUMENT", words)
+    huge = scaled_layer().set(tokens=2**30 - 400, k=2**31 - 300, inner=2**30 - 200, n=2**30 - 200)
+    refused(huge.run(), "UNSUPPORTED", f"tokens = {2**30 - 400}", "no memory holds that")

@@ -4,8 +4,13 @@ import itertools
 
 import torch
 
+from .standin_moe import FUNCTIONS
+
 E4M3 = torch.float8_e4m3fn
-FAULTS = ("Inf counts for a scale", "scale of the next block", "transposed scales of rows", "no power of two")
+FAULTS = (
+    "Inf counts for a scale", "scale of the next block", "transposed scales of rows", "no power of two",
+    "rows cast in order", "scales of the other weights",
+)  # fmt: skip
 
 
 class Casts:
@@ -64,3 +69,32 @@ class Casts:
                 scale_t.mul_(2)
             return values, own, values_t, scale_t
         return values, own, values_t, own if granularity == "tensor" else own.mT
+
+    def moe_cast(self, a, *, rows=None, activation=None, gate=None, gate_alpha=1.702, gate_limit=0.0, stream=None):
+        wide = a.double()
+        if rows is not None:
+            there = (rows >= 0) & (rows < len(a))
+            index = torch.arange(len(rows), device=a.device) if self.fault == "rows cast in order" else rows.long()
+            wide = torch.where(there[:, None], wide[index.clamp(0, len(a) - 1)], 0.0)
+        made = self.gated(wide, gate, activation, gate_alpha, gate_limit) if gate else FUNCTIONS[activation](wide)
+        return self.cast(made.float(), "1x128")
+
+    def held(self, values, scale, down):
+        """What 8 bits and their scales stand for."""
+        m, n = values.shape
+        return values.float() * scale.repeat_interleave(down, 0)[:m].repeat_interleave(128, 1)[:, :n]
+
+    def scaled_moe(self, x, first, second, ids, weights, bias_in, bias_out, words):
+        rows, places, offs = self.moe_route(ids, len(first[0]))
+        if self.fault == "scales of the other weights":
+            first = first[0], first[1].flip(0) * 2
+        made = x
+        for number, ((w, scale), bias) in enumerate(((first, bias_in), (second, bias_out))):
+            values, own = self.moe_cast(made, **({"rows": rows} if number == 0 else words))
+            wide, start = self.held(values, own, 1), 0
+            made = torch.zeros(len(rows), w.shape[2], dtype=x.dtype, device=x.device)
+            for expert, end in enumerate(offs.tolist()):
+                part = wide[start:end] @ self.held(w[expert], scale[expert], 128)
+                made[start:end] = (part + (0 if bias is None else bias[expert].float())).to(x.dtype)
+                start = end
+        return self.moe_sum(made, places, weights)

@@ -135,7 +135,12 @@ class Layers:
         return made if out is None else out.copy_(made)
 
     def moe(self, x, w_in, w_out, expert_ids, weights=None, *, activation="silu", gate="halves", gate_alpha=1.702,
-            gate_limit=0.0, bias_in=None, bias_out=None, out=None, stream=None):  # fmt: skip
+            gate_limit=0.0, bias_in=None, bias_out=None, out=None, stream=None, scaling=None, w_in_scale=None,
+            w_out_scale=None):  # fmt: skip
+        if scaling is not None:
+            return self.scaled_moe(x, (w_in, w_in_scale), (w_out, w_out_scale), expert_ids, weights, bias_in, bias_out,
+                                   {"activation": activation, "gate": gate, "gate_alpha": gate_alpha,
+                                    "gate_limit": gate_limit})  # fmt: skip
         ids = expert_ids + 1 if self.fault == "route to the next expert" else expert_ids
         rows, places, offs = self.moe_route(ids, len(w_in))
         new = {"dtype": x.dtype, "device": x.device}

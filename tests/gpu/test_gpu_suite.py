@@ -23,6 +23,7 @@ from tests.gpu import (  # noqa: E402
     edge_cuda,
     edge_errors,
     edge_moe,
+    edge_moe_scaled,
     edge_moe_training,
     edge_scaled,
     edge_torch,
@@ -60,6 +61,8 @@ NAMED = {
     "scale of the next block": edge_cast.casts,
     "transposed scales of rows": edge_cast.casts,
     "no power of two": edge_cast.casts,
+    "rows cast in order": edge_moe_scaled.cast_rows,
+    "scales of the other weights": edge_moe_scaled.scaled_layers,
 }
 
 
@@ -97,6 +100,8 @@ HONEST = (
     edge_scaled.sums_of_bytes,
     edge_cast.casts,
     edge_cast.cast_products,
+    edge_moe_scaled.cast_rows,
+    edge_moe_scaled.scaled_layers,
     *edge_torch_contract.ANYWHERE,
 )
 

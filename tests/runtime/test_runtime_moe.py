@@ -37,6 +37,10 @@ def gate(**changes) -> dict:
     return {"z": Tensor(at(0), (TOKENS * TOP_K, 2 * INNER)), **changes}
 
 
+def cast_rows(**changes) -> dict:
+    return {"a": Tensor(at(0), (48, 2 * INNER)), "gate": "halves", **changes}
+
+
 def gate_grad(**changes) -> dict:
     plain = {"grad": Tensor(at(1), (TOKENS * TOP_K, INNER)), "places": Tensor(at(5), (TOKENS, TOP_K), "int32")}
     return {**gate(), **plain, **changes}
@@ -57,7 +61,9 @@ def test_a_layer_makes_its_output():
 
 def in_bf16(given: dict) -> dict:
     return {
-        name: Tensor(x.pointer, x.shape, "bfloat16", x.strides) if x.dtype.name == "float16" else x
+        name: Tensor(x.pointer, x.shape, "bfloat16", x.strides)
+        if isinstance(x, Tensor) and x.dtype.name == "float16"
+        else x
         for name, x in given.items()
     }
 
@@ -157,6 +163,47 @@ def test_a_gate_and_its_gradient_are_told_where_everything_is():
     assert (third["entries"], third["stored"], third["weights_type"], third["gate_shift"]) == (48, 48, 2, 1.0)
 
 
+def scaled(**changes) -> dict:
+    """Weights as torch's linear has them, in 8 bits."""
+    plain = {
+        "w_in": Tensor(at(1), (EXPERTS, K, 2 * INNER), "float8_e4m3fn", SWAPPED["w_in"]),
+        "w_out": Tensor(at(2), (EXPERTS, INNER, N), "float8_e4m3fn", SWAPPED["w_out"]), "scaling": "1x128_128x128",
+        "w_in_scale": Tensor(at(8), (EXPERTS, 1, 2), "float32", (2, 1, 1)),
+        "w_out_scale": Tensor(at(9), (EXPERTS, 1, 1), "float32", (5, 3, 7)),
+    }  # fmt: skip
+    return layer(**{**plain, **changes})
+
+
+@in_stand_in()
+def test_a_layer_of_8_bit_weights_is_told_their_scales():
+    install()
+    made = libgemm.moe(**scaled())
+    assert (made.shape, made.dtype.name) == ((TOKENS, N), "float16")
+    _, gather, first, _, second, total = (values(x) for x in launches())
+    told = ("b_scale", "batch_stride_b_scale", "b_scale_stride_k", "b_scale_stride_n")
+    assert [first[x] for x in told] == [at(8), 2, 1, 1] and [second[x] for x in told] == [at(9), 5, 3, 7]
+    assert (gather["a_ptr"], gather["N"], total["d_ptr"]) == (at(0), K, made.pointer)
+    libgemm.moe(**in_bf16(scaled()))  # and again: what was seen before is another layer's
+    libgemm.moe(**in_bf16(layer()))
+    libgemm.moe(**in_bf16(scaled()))
+    assert [len(launches()[i:j]) for i, j in ((6, 12), (12, 16), (16, 22))] == [6, 4, 6]
+    assert [x["kernel"] for x in launches()[16:18]] == ["moe_route", "moe_cast"]
+
+
+@in_stand_in()
+def test_rows_are_cast_by_an_index():
+    install()
+    a, rows = Tensor(at(0), (TOKENS, 2 * INNER)), Tensor(at(7), (TOKENS * TOP_K,), "int32")
+    made, scale = libgemm.moe_cast(a, rows=rows, activation="silu", gate="pairs", gate_limit=7.0)
+    assert (made.shape, made.strides, made.dtype.name) == ((48, INNER), (INNER, 1), "float8_e4m3fn")
+    assert (scale.shape, scale.strides, scale.dtype.name) == ((48, 1), (1, 48), "float32")
+    made, scale = libgemm.moe_cast(Tensor(at(0), (TOKENS, 300)))
+    assert (made.shape, made.strides, scale.shape) == ((TOKENS, 300), (304, 1), (TOKENS, 3))
+    first, second = (values(x) for x in launches())
+    assert [first[x] for x in ("rows_ptr", "stored", "M", "N", "gate")] == [at(7), TOKENS, 48, INNER, 2]
+    assert [second[x] for x in ("rows_ptr", "stored", "M", "N", "gate", "ldd")] == [0, TOKENS, TOKENS, 300, 0, 304]
+
+
 @in_stand_in()
 def test_rows_of_d_are_those_of_out():
     install()
@@ -187,6 +234,17 @@ BAD = [
     ("moe", {"activation": "tanh"}, ("activation = 'tanh'",)),
     ("moe", {"bias_in": Made((2 * INNER,))}, ("bias_in is f16 of shape (160,)", "(3, 160)")),
     ("moe", {"out": Made((TOKENS, N + 1))}, ("out has shape (24, 49)",)),
+    ("moe", {"scaling": "row"}, ("scaling = 'row'", "'1x128_128x128'")),
+    ("moe", {"w_in_scale": Made((EXPERTS, 1, 2), "float32")}, ("w_in_scale without scaling",)),
+    ("scaled", {"w_out_scale": None}, ("w_out_scale is needed",)),
+    ("scaled", {"w_in_scale": Made((EXPERTS, 2, 1), "float32")}, ("w_in_scale has shape (3, 2, 1)", "(3, 1, 2)")),
+    ("scaled", {"w_in_scale": Made((EXPERTS, 1, 2))}, ("w_in_scale has dtype f16", "f32")),
+    ("scaled", {"w_in": Made((EXPERTS, K, 2 * INNER))}, ("w_in has dtype f16", "e4m3")),
+    ("scaled", {"scaling": "tensor"}, ("scaling = 'tensor'",)),
+    ("moe_cast", {"a": Made((48, 161))}, ("a has 161 columns", "'halves'")),
+    ("moe_cast", {"a": Made((48, 160), "float32")}, ("a_type = 3", "LIBGEMM_BF16")),
+    ("moe_cast", {"rows": Made((48, 1), "int32")}, ("rows has shape (48, 1)", "vector")),
+    ("moe_cast", {"rows": Made((48,), "int64")}, ("rows has dtype i64", "i32")),
     ("moe_gate", {"z": Made((48, 2 * INNER + 1))}, ("z has 161 columns", "'halves'")),
     ("moe_gate", {"z": Made((48, 2 * INNER), "float32")}, ("a_type = 3", "LIBGEMM_BF16")),
     ("moe_gate", {"out": Made((48, INNER + 1))}, ("out has shape (48, 81)",)),
@@ -211,8 +269,9 @@ BAD = [
 def test_a_bad_call_says_what_is_wrong_and_launches_nothing(name, bad, parts):
     install()
     bad = {key: Tensor(at(9), *value) if isinstance(value, Made) else value for key, value in bad.items()}
-    plain = {"moe": layer, "moe_mm": product, "moe_gate": gate, "moe_gate_grad": gate_grad}[name]
+    plain = {"moe": layer, "scaled": scaled, "moe_mm": product, "moe_gate": gate, "moe_gate_grad": gate_grad,
+             "moe_cast": cast_rows}[name]  # fmt: skip
     with pytest.raises(Error) as caught:
-        getattr(libgemm, name)(**plain(**bad))
+        getattr(libgemm, {"scaled": "moe"}.get(name, name))(**plain(**bad))
     assert [part for part in parts if part not in str(caught.value)] == []
     assert launches() == []

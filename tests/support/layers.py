@@ -23,6 +23,11 @@ LAYERS = {
         "m": TOKENS, "n": INNER, "z": at(0, gpu), "h": at(3, gpu), "ldz": 2 * INNER, "ldh": INNER, "a_type": BF16,
         "activation": 3, "gate": 1,
     },
+    "moe_cast": lambda gpu: {
+        "m": TOKENS * TOP_K, "n": INNER, "a_count": TOKENS, "a": at(0, gpu), "rows": at(7, gpu), "d": at(3, gpu),
+        "scale": at(4, gpu), "lda": 2 * INNER, "ldd": INNER, "scale_stride_m": 1, "scale_stride_n": TOKENS * TOP_K,
+        "a_type": BF16, "activation": 3, "gate": 1,
+    },
     "moe_gate_grad": lambda gpu: {
         "tokens": TOKENS, "top_k": TOP_K, "m": TOKENS * TOP_K, "n": INNER, "z": at(0, gpu), "dh": at(1, gpu),
         "dz": at(3, gpu), "h": at(4, gpu), "sums": at(7, gpu), "places": at(5, gpu), "weights": at(8, gpu),

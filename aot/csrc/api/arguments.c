@@ -81,6 +81,19 @@ libgemm_status check_scales(const void *a_scale, const void *b_scale, const stru
   return check_array("b_scale", b_scale, sizeof(float), device);
 }
 
+/* Whether each step of `outer` goes past all of `inner`. */
+static bool goes_past(int64_t outer, int64_t outer_stride, int64_t inner, int64_t inner_stride) {
+  if (inner > 1 && inner_stride < 1) return false;
+  return outer == 1 || (outer_stride > 0 && (inner == 1 || (outer_stride - 1) / inner_stride >= inner - 1));
+}
+
+libgemm_status check_scale_strides(const char *row_name, int64_t rows, int64_t row_stride, const char *col_name,
+                                   int64_t cols, int64_t col_stride) {
+  if (goes_past(rows, row_stride, cols, col_stride) || goes_past(cols, col_stride, rows, row_stride)) return LIBGEMM_OK;
+  return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld, %s = %lld: of %lld x %lld scales some would share their memory",
+              row_name, (long long)row_stride, col_name, (long long)col_stride, (long long)rows, (long long)cols);
+}
+
 libgemm_status check_workspace(const void *workspace, uint64_t bytes, uint64_t needed, const char *function) {
   if (bytes >= needed && workspace && (uint64_t)workspace % 16 == 0) return LIBGEMM_OK;
   return fail(LIBGEMM_INVALID_ARGUMENT, "workspace = %p of %llu bytes: %llu are needed (%s), from a multiple of 16 on",

@@ -56,6 +56,10 @@ libgemm_status check_array(const char *name, const void *array, uint64_t bytes, 
 /* The same of A's and B's scales, where they are read. */
 libgemm_status check_scales(const void *a_scale, const void *b_scale, const struct device *device);
 
+/* INVALID_ARGUMENT where two of rows x columns of scales that are written have one place. */
+libgemm_status check_scale_strides(const char *row_name, int64_t rows, int64_t row_stride, const char *col_name,
+                                   int64_t cols, int64_t col_stride);
+
 /* INVALID_ARGUMENT unless a workspace that a call cannot go without has the bytes that `function` told. */
 libgemm_status check_workspace(const void *workspace, uint64_t bytes, uint64_t needed, const char *function);
 

@@ -45,20 +45,6 @@ static libgemm_status check_words(const libgemm_cast_args *a) {
               (long long)a->batch, (long long)a->m, (long long)a->n, INT32_MAX, PART, BLOCK);
 }
 
-/* Whether each step of `outer` goes past all of `inner`. */
-static bool goes_past(int64_t outer, int64_t outer_stride, int64_t inner, int64_t inner_stride) {
-  if (inner > 1 && inner_stride < 1) return false;
-  return outer == 1 || (outer_stride > 0 && (inner == 1 || (outer_stride - 1) / inner_stride >= inner - 1));
-}
-
-/* INVALID_ARGUMENT where two of rows x columns of scales have one place. */
-static libgemm_status check_places(const char *row_name, int64_t rows, int64_t row_stride, const char *col_name,
-                                   int64_t cols, int64_t col_stride) {
-  if (goes_past(rows, row_stride, cols, col_stride) || goes_past(cols, col_stride, rows, row_stride)) return LIBGEMM_OK;
-  return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld, %s = %lld: of %lld x %lld scales some would share their memory",
-              row_name, (long long)row_stride, col_name, (long long)col_stride, (long long)rows, (long long)cols);
-}
-
 static libgemm_status check_layout(const libgemm_cast_args *a) {
   int64_t down = a->granularity == LIBGEMM_PER_128X128 ? BLOCK : 1;
   if (!a->d && !a->d_t) return fail(LIBGEMM_INVALID_ARGUMENT, "d and d_t are NULL: one of them is needed");
@@ -73,11 +59,11 @@ static libgemm_status check_layout(const libgemm_cast_args *a) {
                 a->granularity);
   if (a->granularity < LIBGEMM_PER_1X128) return LIBGEMM_OK;
   if (a->scale)
-    TRY(check_places("scale_stride_m", ceil_div(a->m, down), a->scale_stride_m, "scale_stride_n", ceil_div(a->n, BLOCK),
-                     a->scale_stride_n));
+    TRY(check_scale_strides("scale_stride_m", ceil_div(a->m, down), a->scale_stride_m, "scale_stride_n",
+                            ceil_div(a->n, BLOCK), a->scale_stride_n));
   if (a->scale_t)
-    TRY(check_places("scale_t_stride_n", a->n, a->scale_t_stride_n, "scale_t_stride_m", ceil_div(a->m, BLOCK),
-                     a->scale_t_stride_m));
+    TRY(check_scale_strides("scale_t_stride_n", a->n, a->scale_t_stride_n, "scale_t_stride_m", ceil_div(a->m, BLOCK),
+                            a->scale_t_stride_m));
   return LIBGEMM_OK;
 }
 

@@ -49,6 +49,14 @@ void place_gate(int32_t gate, float gate_alpha, float gate_limit, struct call *c
   call->gate_shift = clamped ? 1.0f : 0.0f;
 }
 
+libgemm_status check_count(const char *name, int64_t count, const char *index_name, bool indexed, int64_t m) {
+  TRY(check_range(name, count, 0, LIBGEMM_MAX_SIZE));
+  if (!indexed && count && count != m)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld with %s = NULL: m = %lld, or 0 for it, is needed", name,
+                (long long)count, index_name, (long long)m);
+  return LIBGEMM_OK;
+}
+
 libgemm_status row_of_tile(const struct problem *p, int block_m, int block_n, const struct device *device,
                            const struct row **row) {
   int first, end;

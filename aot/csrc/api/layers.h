@@ -14,6 +14,9 @@ libgemm_status check_choices(int64_t tokens, int64_t top_k);
 /* weights, where there are some, have a type, */
 libgemm_status check_weights(const void *weights, int32_t weights_type);
 
+/* a count of rows goes with the index into them, */
+libgemm_status check_count(const char *name, int64_t count, const char *index_name, bool indexed, int64_t m);
+
 /* and the gate is one that there is, for `n` columns of both halves. */
 libgemm_status check_gate(int32_t gate, int64_t n, int32_t activation, float gate_limit);
 

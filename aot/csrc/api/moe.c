@@ -1,4 +1,7 @@
 /* moe.c: a layer of experts, by the calls for its parts, one after the other. Launches nothing itself. */
+#include "api/moe.h"
+
+#include <stddef.h>
 #include <string.h>
 
 #include "internal.h"
@@ -6,17 +9,6 @@
 void libgemm_moe_args_init(libgemm_moe_args *args, uint64_t size) {
   libgemm_moe_args defaults = {.gate_alpha = 1.702f};
   init_args(args, size, &defaults, sizeof defaults);
-}
-
-/* The workspace, in bytes from its first: what is between the parts. */
-struct layout {
-  uint64_t rows, places, offs, counts, hidden, made, end;
-};
-
-static uint64_t place(uint64_t *end, uint64_t bytes) {
-  uint64_t here = *end;
-  *end = here + (bytes + 127) / 128 * 128;
-  return here;
 }
 
 static libgemm_moe_route_args route_of(const libgemm_moe_args *a) {
@@ -32,20 +24,24 @@ static libgemm_moe_route_args route_of(const libgemm_moe_args *a) {
 /* Read and check what the parts would not, and lay out the workspace. */
 static libgemm_status check_args(const libgemm_moe_args *args, libgemm_moe_args *a, struct layout *l) {
   uint64_t counts;
-  TRY(read_args(args, sizeof *a, a, sizeof *a, "libgemm_moe_args"));
+  TRY(read_args(args, offsetof(libgemm_moe_args, b_type), a, sizeof *a, "libgemm_moe_args"));
   libgemm_moe_route_args route = route_of(a);
   TRY(libgemm_moe_route_workspace(&route, &counts));
   TRY(check_range("k", a->k, 0, LIBGEMM_MAX_SIZE));
   TRY(check_range("inner", a->inner, 0, LIBGEMM_MAX_SIZE / 2));
   TRY(check_range("n", a->n, 0, LIBGEMM_MAX_SIZE / 2));
   TRY(check_layer_type(a->a_type));
+  TRY(check_scaled_layer(a));
   uint64_t entries = (uint64_t)(a->tokens * a->top_k), bytes = (uint64_t)dtype_bytes(a->a_type);
   *l = (struct layout){0};
   l->rows = place(&l->end, entries * sizeof(int32_t));
   l->places = place(&l->end, entries * sizeof(int32_t));
   l->offs = place(&l->end, (uint64_t)a->groups * sizeof(int32_t));
   l->counts = place(&l->end, counts);
-  l->hidden = place(&l->end, entries * (uint64_t)a->inner * bytes);
+  if (a->scaling)
+    place_scaled(a, l);
+  else
+    l->hidden = place(&l->end, entries * (uint64_t)a->inner * bytes);
   l->made = place(&l->end, entries * (uint64_t)a->n * bytes);
   return LIBGEMM_OK;
 }
@@ -62,6 +58,47 @@ libgemm_status libgemm_moe_workspace(const libgemm_moe_args *args, uint64_t *byt
   return LIBGEMM_OK;
 }
 
+/* Queue the products, from sorted rows to what experts made of them. */
+static libgemm_status queue_products(const libgemm_moe_args *a, const struct layout *l) {
+  char *at = a->workspace;
+  const int32_t *offs = (int32_t *)(void *)(at + l->offs);
+  int64_t entries = a->tokens * a->top_k;
+  libgemm_moe_mm_args first = {.size = sizeof first,
+                               .m = entries,
+                               .n = a->gate ? 2 * a->inner : a->inner,
+                               .k = a->k,
+                               .groups = a->groups,
+                               .a_count = a->tokens,
+                               .a = a->x,
+                               .b = a->b1,
+                               .d = at + l->hidden,
+                               .bias = a->bias1,
+                               .offs = offs,
+                               .rows = (int32_t *)(void *)(at + l->rows),
+                               .lda = a->ldx,
+                               .ldb = a->ldb1,
+                               .ldd = a->inner,
+                               .batch_stride_b = a->batch_stride_b1,
+                               .batch_stride_bias = a->batch_stride_bias1,
+                               .alpha = 1.0f,
+                               .gate_alpha = a->gate_alpha,
+                               .gate_limit = a->gate_limit,
+                               .a_type = a->a_type,
+                               .trans_b = a->trans_b1,
+                               .activation = a->activation,
+                               .gate = a->gate,
+                               .stream = a->stream};
+  libgemm_grouped_mm_args second;
+  libgemm_grouped_mm_args_init(&second, sizeof second);
+  second.m = entries, second.n = a->n, second.k = a->inner, second.groups = a->groups;
+  second.a = at + l->hidden, second.b = a->b2, second.d = at + l->made, second.bias = a->bias2, second.offs = offs;
+  second.lda = a->inner, second.ldb = a->ldb2, second.ldd = a->n;
+  second.batch_stride_b = a->batch_stride_b2, second.batch_stride_bias = a->batch_stride_bias2;
+  second.a_type = second.d_type = a->a_type, second.trans_b = a->trans_b2, second.stream = a->stream;
+  TRY(libgemm_moe_mm(&first));
+  return libgemm_grouped_mm(&second);
+}
+
 libgemm_status libgemm_moe(const libgemm_moe_args *args) {
   libgemm_moe_args a;
   struct layout l;
@@ -73,39 +110,7 @@ libgemm_status libgemm_moe(const libgemm_moe_args *args) {
   libgemm_moe_route_args route = route_of(&a);
   route.rows = (int32_t *)(void *)(at + l.rows), route.places = (int32_t *)(void *)(at + l.places);
   route.offs = (int32_t *)(void *)(at + l.offs);
-  route.workspace = at + l.counts, route.workspace_bytes = l.hidden - l.counts;
-  libgemm_moe_mm_args first = {.size = sizeof first,
-                               .m = entries,
-                               .n = a.gate ? 2 * a.inner : a.inner,
-                               .k = a.k,
-                               .groups = a.groups,
-                               .a_count = a.tokens,
-                               .a = a.x,
-                               .b = a.b1,
-                               .d = at + l.hidden,
-                               .bias = a.bias1,
-                               .offs = route.offs,
-                               .rows = route.rows,
-                               .lda = a.ldx,
-                               .ldb = a.ldb1,
-                               .ldd = a.inner,
-                               .batch_stride_b = a.batch_stride_b1,
-                               .batch_stride_bias = a.batch_stride_bias1,
-                               .alpha = 1.0f,
-                               .gate_alpha = a.gate_alpha,
-                               .gate_limit = a.gate_limit,
-                               .a_type = a.a_type,
-                               .trans_b = a.trans_b1,
-                               .activation = a.activation,
-                               .gate = a.gate,
-                               .stream = a.stream};
-  libgemm_grouped_mm_args second;
-  libgemm_grouped_mm_args_init(&second, sizeof second);
-  second.m = entries, second.n = a.n, second.k = a.inner, second.groups = a.groups;
-  second.a = at + l.hidden, second.b = a.b2, second.d = at + l.made, second.bias = a.bias2, second.offs = route.offs;
-  second.lda = a.inner, second.ldb = a.ldb2, second.ldd = a.n;
-  second.batch_stride_b = a.batch_stride_b2, second.batch_stride_bias = a.batch_stride_bias2;
-  second.a_type = second.d_type = a.a_type, second.trans_b = a.trans_b2, second.stream = a.stream;
+  route.workspace = at + l.counts, route.workspace_bytes = (a.scaling ? l.x : l.hidden) - l.counts;
   libgemm_moe_sum_args sum = {.size = sizeof sum,
                               .tokens = a.tokens,
                               .n = a.n,
@@ -121,7 +126,6 @@ libgemm_status libgemm_moe(const libgemm_moe_args *args) {
                               .weights_type = a.weights_type,
                               .stream = a.stream};
   TRY(libgemm_moe_route(&route));
-  TRY(libgemm_moe_mm(&first));
-  TRY(libgemm_grouped_mm(&second));
+  TRY(a.scaling ? queue_scaled(&a, &l) : queue_products(&a, &l));
   return libgemm_moe_sum(&sum);
 }

@@ -13,14 +13,6 @@ static bool is_empty(const libgemm_moe_mm_args *a) { return a->m == 0 || a->n ==
 static bool reads_ab(const libgemm_moe_mm_args *a) { return a->k > 0 && a->alpha != 0.0f && !is_empty(a); }
 static int64_t columns_of_d(const libgemm_moe_mm_args *a) { return a->gate ? a->n / 2 : a->n; }
 
-static libgemm_status check_count(const char *name, int64_t count, const char *index_name, bool indexed, int64_t m) {
-  TRY(check_range(name, count, 0, LIBGEMM_MAX_SIZE));
-  if (!indexed && count && count != m)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %lld with %s = NULL: m = %lld, or 0 for it, is needed", name,
-                (long long)count, index_name, (long long)m);
-  return LIBGEMM_OK;
-}
-
 /* Read and check a call. Where it is not empty, *o is what it multiplies: with a gate B's columns are twice o->n. */
 static libgemm_status check_args(const libgemm_moe_mm_args *args, libgemm_moe_mm_args *a, struct operands *o,
                                  struct problem *p) {

@@ -34,8 +34,10 @@ struct call {
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias;
   float alpha, beta;
-  int32_t entries, phase; /* of operations in several launches, and what they go over */
-  union {                 /* no kernel takes of both, and every launch clears them */
+  int32_t entries, phase;       /* of operations in several launches, and what they go over */
+  CUdeviceptr q_ptr, scale_ptr; /* of what is cast to 8 bits: values, and their scales */
+  int64_t scale_stride_m, scale_stride_n;
+  union { /* no kernel takes of both, and every launch clears them */
     struct {
       /* Of a layer of experts: rows of A and of D by index, how many there are, weights of rows, and the gate. */
       CUdeviceptr rows_ptr, to_rows_ptr, weights_ptr;
@@ -46,10 +48,10 @@ struct call {
       CUdeviceptr h_ptr, sums_ptr; /* of a gate's gradient */
       int64_t ldh;
     };
-    struct { /* Of casting: D by rows and transposed, their scales, and the workspace. */
-      CUdeviceptr q_ptr, q_t_ptr, scale_ptr, scale_t_ptr, amax_ptr;
+    struct { /* Of casting: D transposed and its scales, and the workspace. */
+      CUdeviceptr q_t_ptr, scale_t_ptr, amax_ptr;
       int64_t ldd_t, batch_stride_d_t, batch_stride_scale, batch_stride_scale_t;
-      int64_t scale_stride_m, scale_stride_n, scale_t_stride_n, scale_t_stride_m;
+      int64_t scale_t_stride_n, scale_t_stride_m;
       int32_t granularity, scale_power_of_two, scale_given;
     };
   };

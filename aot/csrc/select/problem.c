@@ -4,8 +4,8 @@
 #include "internal.h"
 
 const char *const op_names[OP_COUNT] = {
-    "gemm",     "grouped_gemm",  "grouped_mm", "align",     "moe_mm",         "moe_route", "moe_sum",
-    "moe_gate", "moe_gate_grad", "cast",       "cast_rows", "cast_transpose", "cast_amax",
+    "gemm",     "grouped_gemm",  "grouped_mm", "align", "moe_mm",    "moe_route",      "moe_sum",
+    "moe_gate", "moe_gate_grad", "moe_cast",   "cast",  "cast_rows", "cast_transpose", "cast_amax",
 };
 
 static libgemm_status check_e4m3(const struct problem *p) {

@@ -1,0 +1,63 @@
+/* moe_cast.c: rows for a layer's products in 8 bits: by an index, gated, and cast with a scale for each 128. */
+#include <stddef.h>
+
+#include "internal.h"
+
+enum { BLOCK = 128, PART = 32 };
+
+void libgemm_moe_cast_args_init(libgemm_moe_cast_args *args, uint64_t size) {
+  libgemm_moe_cast_args defaults = {.gate_alpha = 1.702f, .d_type = LIBGEMM_E4M3};
+  init_args(args, size, &defaults, sizeof defaults);
+}
+
+static libgemm_status check_words(const libgemm_moe_cast_args *a) {
+  TRY(check_layer_type(a->a_type));
+  if (a->d_type != LIBGEMM_E4M3)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "d_type = %d: allowed is LIBGEMM_E4M3 (4)", a->d_type);
+  TRY(check_range("m", a->m, 0, LIBGEMM_MAX_SIZE / 2));
+  TRY(check_range("n", a->n, 0, LIBGEMM_MAX_SIZE / 2));
+  TRY(check_range("activation", a->activation, 0, ACTIVATION_COUNT - 1));
+  TRY(check_gate(a->gate, 0, a->activation, a->gate_limit));
+  return check_count("a_count", a->a_count, "rows", a->rows != NULL, a->m);
+}
+
+static int64_t columns_of_a(const libgemm_moe_cast_args *a) { return a->gate ? 2 * a->n : a->n; }
+
+static libgemm_status run(const libgemm_moe_cast_args *a, const struct device *device) {
+  const struct row *row = NULL;
+  struct call call;
+  int64_t step = 16 / (int64_t)dtype_bytes(a->a_type);
+  struct problem p = {.op = OP_MOE_CAST, .a_type = a->a_type, .d_type = a->a_type};
+  bool aligned = ((uint64_t)a->a | (uint64_t)a->d) % 16 == 0 && ((a->lda | a->ldd | a->n) & (step - 1)) == 0;
+  p.met = aligned ? GUARD_ALIGN16 : 0;
+  state_gpu(&p, &device->gpu);
+  if (a->a_count || !a->rows) TRY(check_array("a", a->a, (uint64_t)dtype_bytes(a->a_type), device));
+  if (a->rows) TRY(check_array("rows", a->rows, sizeof(int32_t), device));
+  TRY(check_array("d", a->d, 1, device));
+  TRY(check_array("scale", a->scale, sizeof(float), device));
+  if (a->a == a->d) return fail(LIBGEMM_INVALID_ARGUMENT, "a == d = %p: D is written while A is read", a->d);
+  TRY(row_of_tile(&p, PART, BLOCK, device, &row));
+  clear(&call, offsetof(struct call, a_desc));
+  call.M = (int32_t)a->m, call.N = (int32_t)a->n, call.stored = (int32_t)(a->rows ? a->a_count : a->m);
+  call.a_ptr = (CUdeviceptr)a->a, call.q_ptr = (CUdeviceptr)a->d, call.scale_ptr = (CUdeviceptr)a->scale;
+  call.rows_ptr = (CUdeviceptr)a->rows, call.lda = a->lda, call.ldd = a->ldd, call.activation = a->activation;
+  call.scale_stride_m = a->scale_stride_m, call.scale_stride_n = a->scale_stride_n;
+  place_gate(a->gate, a->gate_alpha, a->gate_limit, &call);
+  return row->launch(row, device, &call, ceil_div(a->m, row->block_m) * ceil_div(a->n, BLOCK), a->stream);
+}
+
+libgemm_status libgemm_moe_cast(const libgemm_moe_cast_args *args) {
+  libgemm_moe_cast_args a;
+  const struct device *device;
+  int ordinal;
+  TRY(read_args(args, sizeof a, &a, sizeof a, "libgemm_moe_cast_args"));
+  TRY(check_words(&a));
+  if (a.m == 0 || a.n == 0) return LIBGEMM_OK;
+  TRY(check_ld("lda", a.lda, columns_of_a(&a), a.gate ? "2 * n" : "n"));
+  TRY(check_ld("ldd", a.ldd, a.n, "n"));
+  TRY(check_scale_strides("scale_stride_m", a.m, a.scale_stride_m, "scale_stride_n", ceil_div(a.n, BLOCK),
+                          a.scale_stride_n));
+  TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
+  TRY(device_get(ordinal, &device));
+  RETURN_ON(device, run(&a, device));
+}

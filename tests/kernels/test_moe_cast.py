@@ -1,0 +1,139 @@
+"""Rows of experts by an index, gated and cast to e4m3, against numpy, run by Triton's interpreter. No GPU.
+
+Without an activation bit for bit; else float32's exponentials are a few units apart, and numbers near the middle of two
+of e4m3's may be either.
+"""
+
+import importlib.util
+import itertools
+import math
+import zlib
+
+import numpy as np
+import pytest
+from by_hand import BAND, POISON, checks_of, element, guarded, launch, main, widened
+from e4m3 import NUMBERS, rounded, scales
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("needs triton", allow_module_level=True)
+
+NONE, RELU, GELU, SILU = range(4)
+HALVES, PAIRS = 1, 2
+
+
+def jobs():
+    """Rows of q and of A, columns of q, what leading dimensions have beyond columns."""
+    sizes = ((40, 9, 200, 3), (33, 50, 128, 0), (5, 5, 257, 1))
+    ways = [*itertools.product((0, HALVES, PAIRS), (NONE, RELU, GELU, SILU), (0.0,))]
+    ways += [(HALVES, SILU, 0.7), (PAIRS, SILU, 0.7)]
+    for i, (gate, activation, limit) in enumerate(ways):
+        fields = {"gate": gate, "activation": activation, "limit": limit, "kind": ("bf16", "fp16")[i % 2]}
+        yield {"id": f"{gate}-{activation}-{limit}", **fields, "size": sizes[i % 3], "indexed": i % 3 < 2}
+        if i % 3 == 0:
+            yield {"id": f"{gate}-{activation}-aligned", **fields, "size": (40, 9, 264, 8), "align": 8, "indexed": True}
+    plain = {"gate": 0, "activation": NONE, "limit": 0.0, "kind": "bf16", "size": (5, 5, 257, 1)}
+    yield {"id": "rows-as-they-stand", **plain, "indexed": False}
+    yield {"id": "numbers-that-are-none", **plain, "indexed": True, "none": True}
+
+
+def faults():
+    plain = {"gate": HALVES, "activation": SILU, "limit": 0.7, "kind": "fp16", "size": (40, 9, 200, 3), "indexed": True}
+    wrong = {
+        "M": 39, "N": 199, "stored": 8, "lda": 404, "ldd": 201, "scale_stride_m": 1, "scale_stride_n": 2,
+        "activation": GELU, "gate": PAIRS, "gate_alpha": 1.0, "gate_limit": math.inf, "gate_shift": 0.0, "rows_ptr": 0,
+    }  # fmt: skip
+    for name, value in wrong.items():
+        yield {"id": f"fault-{name}", **plain, "changed": {name: value}}
+
+
+GOOD, FAULTS = list(jobs()), list(faults())
+
+
+def activated(x: np.ndarray, activation: int) -> np.ndarray:
+    if activation == RELU:
+        return np.maximum(x, 0)
+    if activation == GELU:
+        return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+    return x / (1 + np.exp(-x)) if activation == SILU else x
+
+
+def made(a: np.ndarray, job: dict) -> np.ndarray:
+    """H in float64, of A's rows."""
+    if not job["gate"]:
+        return activated(a, job["activation"])
+    half = a.shape[1] // 2
+    first, up = (a[:, ::2], a[:, 1::2]) if job["gate"] == PAIRS else (a[:, :half], a[:, half:])
+    if job["limit"]:
+        first, up = np.minimum(first, job["limit"]), np.clip(up, -job["limit"], job["limit"])
+        return first / (1 + np.exp(-1.702 * first)) * (up + 1)
+    return activated(first, job["activation"]) * up
+
+
+def number(code: np.ndarray) -> np.ndarray:
+    """What bytes of e4m3 stand for."""
+    size = np.append(NUMBERS, np.nan)[code & 0x7F]
+    return np.where(code & 0x80, -size, size)
+
+
+def check(job: dict) -> list[str]:
+    from kernels.device.portable import moe_cast
+
+    rng = np.random.default_rng(zlib.crc32(job["id"].encode()))
+    m, stored, n, more = job["size"]
+    kind, gate = job["kind"], job["gate"]
+    columns, blocks = 2 * n if gate else n, -(-n // 128)
+    lda, ldd, strides = columns + more, n + 2 * more, (blocks + 1, 1)
+    values = rng.standard_normal((stored, lda)).astype(np.float32)
+    if job.get("none"):
+        values[rng.random(values.shape) < 0.01] = np.inf
+        values[rng.random(values.shape) < 0.01] = np.nan
+    bits = element(values, kind)
+    a = widened(bits, kind).reshape(stored, lda)[:, :columns].astype(np.float64)
+    index = rng.integers(0, stored, m).astype(np.int32)
+    index[rng.random(m) < 0.2] = -1
+    index[0] = stored  # one behind the last
+    if not job["indexed"]:
+        index = np.where(np.arange(m) < stored, np.arange(m), -1)
+    there = (index >= 0) & (index < stored)
+    h = np.where(there[:, None], made(a, job)[np.where(there, index, 0)], 0)
+    memories = {
+        "a": guarded(bits.astype(np.uint16)), "rows": guarded(index.astype(np.int32)),
+        "q": guarded(np.full((m, ldd), POISON[1], np.uint8)),
+        "scale": guarded(np.full((m, strides[0]), POISON[4], np.uint32)),
+    }  # fmt: skip
+    before = {name: memory.copy() for name, (memory, _) in memories.items()}
+    clamped = job["limit"] > 0
+    told = {f"{name}_ptr": at for name, (_, at) in memories.items()} | {
+        "M": m, "N": n, "stored": stored, "lda": lda, "ldd": ldd, "scale_stride_m": strides[0],
+        "scale_stride_n": strides[1], "activation": job["activation"], "gate": gate,
+        "gate_alpha": 1.702 if clamped else 1.0, "gate_limit": job["limit"] if clamped else math.inf,
+        "gate_shift": float(clamped),
+    }  # fmt: skip
+    told["rows_ptr"] *= job["indexed"]
+    types = f"*{kind} *u8 *fp32 *i32 i32 i32 i32 i64 i64 i64 i64 i32 i32 fp32 fp32 fp32"
+    constants = {"ALIGN": job.get("align", 1), "BLOCK_M": 32, "HARDWARE": 0, "OVERLAP": 0}
+    launch(moe_cast.moe_cast, types, told | job.get("changed", {}), -(-m // 32) * blocks, constants)
+    q = memories["q"][0][BAND:-BAND].reshape(m, ldd)
+    scale = memories["scale"][0][BAND:-BAND].reshape(m, strides[0])
+    size = np.where(np.isfinite(h), np.abs(h), 0).astype(np.float32)
+    wanted = scales(np.maximum.reduceat(size, np.arange(0, n, 128), 1), 0)
+    got, code = scale[:, :blocks].copy().view(np.float32), q[:, :n].copy()
+    problems = []
+    each = wanted.repeat(128, 1)[:, :n]
+    if job["activation"] == NONE and not gate:
+        off = (got != wanted).sum(), (code != rounded(h.astype(np.float32), each)).sum()
+    else:  # one of e4m3's numbers next to it
+        apart = np.abs(number(code) - h / each)
+        step = np.maximum(np.abs(h / each) * 2.0**-3, 2.0**-9)
+        off = (~(np.abs(got - wanted) <= 1e-5 * wanted)).sum(), (~(apart <= 0.51 * step)).sum()
+    if any(off):
+        problems.append(f"mismatch: {off[0]} scales, {off[1]} of {code.size} values")
+    q[:, :n], scale[:, :blocks] = POISON[1], POISON[4]
+    return problems + [f"mismatch: written beyond {x}" for x in memories if (memories[x][0] != before[x]).any()]
+
+
+found, *TESTS = checks_of(__file__, GOOD, FAULTS)
+test_ids_are_unique, test_outputs_are_right_and_nothing_else_is_written, test_fault_is_noticed = TESTS
+
+if __name__ == "__main__":
+    main(GOOD + FAULTS, check)

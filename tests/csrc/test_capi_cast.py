@@ -202,6 +202,11 @@ def test_more_than_a_launch_takes_is_refused(sizes):
         made = cast(granularity, transposed).set(**sizes, lda=2**31, ldd=2**31, ldd_t=2**31)
         refused(made.run(), "UNSUPPORTED", "tiles of 32 x 128", "one launch takes")
         refused(lib.libgemm_cast_workspace(made.args, ffi.new("uint64_t *")), "UNSUPPORTED", "one launch takes")
+    many = {"m": 1, "n": 2**20, "batch": 2**12, "lda": 2**20, "ldd": 2**20, "ldd_t": 1}
+    refused(cast(ROW, True).set(**many).run(), "UNSUPPORTED", "rows and columns with scales of their own")
+    refused(
+        lib.libgemm_cast_workspace(cast(ROW, True).set(**many).args, ffi.new("uint64_t *")), "UNSUPPORTED", "scales"
+    )
     rows = {"m": 2**28, "batch": 64, "n": 1, "lda": 1, "ldd": 1}  # a block for each row
     refused(cast(ROW).set(**rows).run(), "UNSUPPORTED", f"{2**34} tiles", "one launch takes")
     assert log("cuLaunchKernelEx") == []

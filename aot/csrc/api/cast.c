@@ -40,9 +40,14 @@ static libgemm_status check_words(const libgemm_cast_args *a) {
   TRY(check_range("n", a->n, 0, LIBGEMM_MAX_SIZE / 2));
   TRY(check_range("batch", a->batch, 0, LIBGEMM_MAX_SIZE));
   int64_t tiles = ceil_div(a->m, PART) * ceil_div(a->n, BLOCK); /* of one matrix: below 2^49 */
-  if (!tiles || a->batch <= INT32_MAX / tiles) return LIBGEMM_OK;
-  return fail(LIBGEMM_UNSUPPORTED, "batch = %lld of %lld x %lld: more than %d tiles of %d x %d, which one launch takes",
-              (long long)a->batch, (long long)a->m, (long long)a->n, INT32_MAX, PART, BLOCK);
+  if (tiles && a->batch > INT32_MAX / tiles)
+    return fail(LIBGEMM_UNSUPPORTED,
+                "batch = %lld of %lld x %lld: more than %d tiles of %d x %d, which one launch takes",
+                (long long)a->batch, (long long)a->m, (long long)a->n, INT32_MAX, PART, BLOCK);
+  if (!tiles || words_of(a) <= INT32_MAX) return LIBGEMM_OK;
+  return fail(LIBGEMM_UNSUPPORTED,
+              "batch = %lld of %lld x %lld: more than %d rows and columns with scales of their own",
+              (long long)a->batch, (long long)a->m, (long long)a->n, INT32_MAX);
 }
 
 static libgemm_status check_layout(const libgemm_cast_args *a) {
@@ -99,7 +104,7 @@ static void fill_call(const libgemm_cast_args *a, struct call *call) {
   call->M = (int32_t)a->m, call->N = (int32_t)a->n;
   call->a_ptr = (CUdeviceptr)a->a, call->q_ptr = (CUdeviceptr)a->d, call->q_t_ptr = (CUdeviceptr)a->d_t;
   call->scale_ptr = (CUdeviceptr)a->scale, call->scale_t_ptr = (CUdeviceptr)a->scale_t;
-  call->amax_ptr = (CUdeviceptr)a->workspace, call->entries = words_of(a);
+  call->amax_ptr = (CUdeviceptr)a->workspace, call->entries = (int32_t)words_of(a);
   call->lda = a->lda, call->ldd = a->ldd, call->ldd_t = a->ldd_t;
   call->batch_stride_a = a->batch_stride_a, call->batch_stride_d = a->batch_stride_d;
   call->batch_stride_d_t = a->batch_stride_d_t, call->batch_stride_scale = a->batch_stride_scale;

@@ -10,12 +10,12 @@ import zlib
 
 import numpy as np
 import pytest
+from activations import GELU, NONE, RELU, SILU, activated
 from by_hand import BAND, POISON, SIZE, checks_of, element, guarded, launch, main, widened
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
-NONE, RELU, GELU, SILU = range(4)
 HALVES, PAIRS = 1, 2
 STEP = 1e-5
 
@@ -51,14 +51,6 @@ def faults():
 
 
 GOOD, FAULTS = list(jobs()), list(faults())
-
-
-def activated(x: np.ndarray, activation: int) -> np.ndarray:
-    if activation == RELU:
-        return np.maximum(x, 0)
-    if activation == GELU:
-        return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
-    return x / (1 + np.exp(-x)) if activation == SILU else x
 
 
 def joined(first: np.ndarray, up: np.ndarray, job: dict) -> np.ndarray:

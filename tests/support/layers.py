@@ -1,4 +1,4 @@
-"""Legal calls of a layer of experts and its parts, in C, on the stand-in GPU. Holds no test."""
+"""Legal calls of a layer of experts and its parts, and of casts, in C, on the stand-in GPU. Holds no test."""
 
 from calls import Arguments, at, write
 
@@ -27,6 +27,10 @@ LAYERS = {
         "m": TOKENS * TOP_K, "n": INNER, "a_count": TOKENS, "a": at(0, gpu), "rows": at(7, gpu), "d": at(3, gpu),
         "scale": at(4, gpu), "lda": 2 * INNER, "ldd": INNER, "scale_stride_m": 1, "scale_stride_n": TOKENS * TOP_K,
         "a_type": BF16, "activation": 3, "gate": 1,
+    },
+    "cast": lambda gpu: {
+        "m": TOKENS, "n": K, "a": at(0, gpu), "d": at(3, gpu), "scale": at(4, gpu), "lda": K, "ldd": K, "a_type": BF16,
+        "granularity": 2,
     },
     "moe_gate_grad": lambda gpu: {
         "tokens": TOKENS, "top_k": TOP_K, "m": TOKENS * TOP_K, "n": INNER, "z": at(0, gpu), "dh": at(1, gpu),

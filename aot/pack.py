@@ -61,6 +61,12 @@ def striped(cubins: list[bytes]) -> bytes:
     return b"".join(cubin[at : at + STRIPE].ljust(STRIPE, b"\0") for at in stripes for cubin in cubins)
 
 
+def compressed(plain: bytes) -> bytes:
+    """As csrc/launch/unpack.c reads it."""
+    made: bytes = lz4.block.compress(plain, mode="high_compression", compression=12, store_size=False)
+    return made
+
+
 def pack(artifacts: list[Artifact]) -> Packed:
     blob, chunks, places = bytearray(), [], {}
     groups: dict[tuple, dict[bytes, list[Artifact]]] = {}  # cubins that are alike, and who runs each
@@ -74,7 +80,7 @@ def pack(artifacts: list[Artifact]) -> Packed:
             together = cubins[first : first + CHUNK_CUBINS]
             places |= {a.variant: Place(len(chunks), i) for i, cubin in enumerate(together) for a in group[cubin]}
             plain = striped(together)
-            packed = lz4.block.compress(plain, mode="high_compression", compression=12, store_size=False)
-            chunks.append(Chunk(len(blob), len(packed), len(plain), len(together)))
-            blob += packed
+            small = compressed(plain)
+            chunks.append(Chunk(len(blob), len(small), len(plain), len(together)))
+            blob += small
     return Packed(bytes(blob), tuple(chunks), places)

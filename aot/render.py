@@ -8,7 +8,7 @@ import jinja2
 
 from aot.artifact import Artifact
 from aot.manifest import blocks_together, canonical, driver_floor, encoded_boxes
-from aot.pack import STRIPE, Packed, checksum
+from aot.pack import STRIPE, Packed, checksum, compressed
 from kernels.table.activations import ACTIVATIONS
 from kernels.table.arguments import TENSORS
 from kernels.table.dtypes import DTYPES, PRECISIONS, TYPES
@@ -155,7 +155,8 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
     env = environment(templates)
     rows = in_table_order(rows)
     signatures = launch_signatures([artifact for _, artifact in rows])
-    blobs = {"cubins": packed.blob, "manifest": canonical(manifest) + b"\0"}
+    document = canonical(manifest)
+    blobs = {"cubins": packed.blob, "manifest": compressed(document)}
     names = {kind: f"{kind}-{hashlib.sha256(data).hexdigest()[:16]}.bin" for kind, data in blobs.items()}
     files: dict[str, str | bytes] = {names[kind]: data for kind, data in blobs.items()}
     for signature, first in signatures.items():
@@ -200,5 +201,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         dtypes=DTYPES.values(), dtype_limit=1 + max(d.c_enum for d in DTYPES.values()),
         precision_limit=1 + max(PRECISIONS.values()), activation_count=len(ACTIVATIONS),
     )  # fmt: skip
-    files["blobs.c"] = env.get_template("blobs.c.j2").render(files=names, manifest_bytes=len(blobs["manifest"]) - 1)
+    files["blobs.c"] = env.get_template("blobs.c.j2").render(
+        files=names, manifest_bytes=len(document), packed_bytes=len(blobs["manifest"])
+    )
     return files

@@ -691,7 +691,8 @@ int32_t libgemm_target_count(void);
 /* Fill `info`, as libgemm_variant_get does. */
 libgemm_status libgemm_target_get(int32_t index, libgemm_target_info *info);
 
-/* The manifest as JSON text (schema, build id, toolchain, every variant); *bytes is its length without the final 0. */
+/* The manifest as JSON text (schema, build id, toolchain, every variant), "" where the library is damaged; *bytes is its
+ * length without the final 0. It lives as long as the library, which unpacks it at the first call. */
 const char *libgemm_manifest(uint64_t *bytes);
 
 /* ---- For the Python package --------------------------------------------------------------------------------------- */

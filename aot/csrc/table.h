@@ -117,8 +117,9 @@ extern const int8_t type_index[DTYPE_LIMIT][DTYPE_LIMIT][PRECISION_LIMIT]; /* [a
 extern const int8_t type_count;
 extern const unsigned char cubin_blob[];
 extern const char build_id[];
-extern const char manifest[];
-extern const uint64_t manifest_bytes;
+extern const unsigned char manifest_blob[];
+extern const uint64_t manifest_packed_bytes, manifest_bytes;
+extern char manifest_text[]; /* where it is unpacked, with a final 0: memory that is not touched before */
 
 /* Each row's loaded kernel, and the devices it was prepared for (bit = ordinal). Zero until first use. */
 struct row_state {

@@ -87,7 +87,11 @@ def variants() -> list[Variant]:
 
 def manifest() -> dict[str, Any]:
     """The library's own record: schema, build id, toolchain, targets, variants."""
-    found: dict[str, Any] = json.loads(text(lib.libgemm_manifest(ffi.NULL)))
+    document = text(lib.libgemm_manifest(ffi.NULL))
+    if not document:
+        words = "the manifest is damaged in this library file: install it again"
+        raise Error(lib.LIBGEMM_UNSUPPORTED, "LIBGEMM_UNSUPPORTED", words)
+    found: dict[str, Any] = json.loads(document)
     return found
 
 

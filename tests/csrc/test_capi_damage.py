@@ -1,4 +1,4 @@
-"""A library whose bytes changed on the way: no damaged kernel leaves it, none is launched. Speaks of kernels alone."""
+"""A library whose bytes changed on the way: no damaged kernel leaves it, none is launched, nor a damaged manifest."""
 
 import hashlib
 import random
@@ -7,8 +7,12 @@ import shutil
 import pytest
 from calls import Call, launches, log
 from elftools.elf.elffile import ELFFile
+from libgemm import Error, inspect
 from libgemm._library import LIBRARY, ffi, lib, text
 from stand_in import in_stand_in
+
+from aot.manifest import canonical
+from aot.pack import compressed
 
 UNSUPPORTED = 2
 
@@ -32,6 +36,26 @@ def flipped(folder, number: int, generator: random.Random):
         file.seek(at)
         file.write(bytes([byte ^ 1 << generator.randrange(8)]))
     return ffi.dlopen(str(path))
+
+
+def test_a_damaged_manifest_is_none(tmp_path):
+    """Its bytes as they stand in the library, of which the first are spoilt: no text, rather than some of it."""
+    blob, path = compressed(canonical(inspect.manifest())), tmp_path / "libgemm.so"
+    whole = bytearray(LIBRARY.read_bytes())
+    at = whole.find(blob)
+    assert at > 0
+    whole[at : at + 64] = b"\xff" * 64
+    path.write_bytes(whole)
+    damaged, size = ffi.dlopen(str(path)), ffi.new("uint64_t *", 77)
+    for _ in range(2):
+        assert text(damaged.libgemm_manifest(size)) == "" and size[0] == 0
+    assert text(lib.libgemm_manifest(size)) != "" and size[0] > 0
+
+
+def test_python_says_that_a_manifest_is_damaged(monkeypatch):
+    monkeypatch.setattr(inspect, "text", lambda _: "")
+    with pytest.raises(Error, match="the manifest is damaged"):
+        inspect.manifest()
 
 
 def read(library, index: int, size: int) -> tuple[int, bytes]:

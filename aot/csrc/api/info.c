@@ -1,4 +1,5 @@
 /* info.c: what this library is: versions, variants, targets, manifest; and preloading them. */
+#include <pthread.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -11,8 +12,17 @@ int32_t libgemm_variant_count(void) { return row_count; }
 int32_t libgemm_target_count(void) { return target_count; }
 
 const char *libgemm_manifest(uint64_t *bytes) {
-  if (bytes) *bytes = manifest_bytes;
-  return manifest;
+  static pthread_mutex_t unpacking = PTHREAD_MUTEX_INITIALIZER;
+  static bool tried, whole;
+  pthread_mutex_lock(&unpacking);
+  if (!tried) {
+    whole = unpack(manifest_blob, manifest_packed_bytes, (unsigned char *)manifest_text, manifest_bytes);
+    if (!whole) manifest_text[0] = 0;
+    tried = true;
+  }
+  pthread_mutex_unlock(&unpacking);
+  if (bytes) *bytes = whole ? manifest_bytes : 0;
+  return manifest_text;
 }
 
 static libgemm_status check_index(int32_t index, int32_t count) {

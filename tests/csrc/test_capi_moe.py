@@ -180,9 +180,13 @@ def scaled_layer(**changes):
     return made.set(workspace_bytes=made.workspace())
 
 
+@pytest.mark.parametrize(("k", "inner"), [(K, INNER), (304, 528)])  # of a block of 128 each, and of three and five
 @in_stand_in()
-def test_a_layer_of_8_bit_weights_casts_its_rows_twice():
-    made = scaled_layer(bias1=at(10), batch_stride_bias1=2 * INNER, bias2=at(11), batch_stride_bias2=N)
+def test_a_layer_of_8_bit_weights_casts_its_rows_twice(k, inner):
+    made = scaled_layer(
+        k=k, ldx=k, ldb1=k, inner=inner, ldb2=inner, bias1=at(10), batch_stride_bias1=2 * inner, bias2=at(11),
+        batch_stride_bias2=N,
+    )  # fmt: skip
     ok(made.run())
     route, gather, first, gate, second, total = launches()
     kernels = [x["kernel"] for x in (route, gather, gate, total)]
@@ -190,11 +194,11 @@ def test_a_layer_of_8_bit_weights_casts_its_rows_twice():
     assert "grouped_mm" in first["kernel"] and "grouped_mm_e4m3" in second["variant"]
     route, gather, first, gate, second, total = (values(x) for x in (route, gather, first, gate, second, total))
     begin, end, entries = at(6), at(6) + made.workspace(), TOKENS * TOP_K
-    x, hidden = (entries * K, entries * INNER)  # both widths are multiples of 16
+    of_x, of_h = (4 * entries * -(-width // 128) for width in (k, inner))
     places = [  # of the workspace, and their bytes
         (route["rows_ptr"], 4 * entries), (route["places_ptr"], 4 * entries), (route["offs_ptr"], 4 * EXPERTS),
-        (route["counts_ptr"], 8 * EXPERTS), (gather["q_ptr"], x), (gather["scale_ptr"], 4 * entries),
-        (gate["a_ptr"], 2 * entries * 2 * INNER), (gate["q_ptr"], hidden), (gate["scale_ptr"], 4 * entries),
+        (route["counts_ptr"], 8 * EXPERTS), (gather["q_ptr"], entries * k), (gather["scale_ptr"], of_x),
+        (gate["a_ptr"], 2 * entries * 2 * inner), (gate["q_ptr"], entries * inner), (gate["scale_ptr"], of_h),
         (total["a_ptr"], 2 * entries * N),
     ]  # fmt: skip
     ends = [at + size for at, size in places]
@@ -203,17 +207,18 @@ def test_a_layer_of_8_bit_weights_casts_its_rows_twice():
     )
     assert all(place % 16 == 0 for place, _ in places)
     assert (gather["a_ptr"], gather["rows_ptr"], gather["stored"]) == (at(0), route["rows_ptr"], TOKENS)
-    assert (gather["N"], gather["gate"], gather["activation"], gather["ldd"]) == (K, 0, 0, K)
-    assert (gate["rows_ptr"], gate["N"], gate["gate"], gate["activation"], gate["lda"]) == (0, INNER, 1, 3, 2 * INNER)
+    assert (gather["N"], gather["gate"], gather["activation"], gather["ldd"]) == (k, 0, 0, k)
+    assert (gate["rows_ptr"], gate["N"], gate["gate"], gate["activation"], gate["lda"]) == (0, inner, 1, 3, 2 * inner)
     for product, cast, weights, number in ((first, gather, at(1), 1), (second, gate, at(2), 2)):
         assert product["a_scale"] == cast["scale_ptr"] and product["b_scale"] == at(7 + number)
         assert product["offs_ptr"] == route["offs_ptr"] and product.get("b_ptr", weights) == weights
         assert (product["a_scale_stride_m"], product["a_scale_stride_k"]) == (1, entries)
+        assert (cast["scale_stride_m"], cast["scale_stride_n"]) == (1, entries)
         names = (f"batch_stride_b{number}_scale", f"b{number}_scale_stride_n", f"b{number}_scale_stride_k")
         told = ("batch_stride_b_scale", "b_scale_stride_n", "b_scale_stride_k")
         assert [product[x] for x in told] == [SCALED[x] for x in names]
     assert (first["bias_ptr"], second["bias_ptr"]) == (at(10), at(11))
-    assert (first["N"], second["N"], total["places_ptr"]) == (2 * INNER, N, route["places_ptr"])
+    assert (first["N"], second["N"], total["places_ptr"]) == (2 * inner, N, route["places_ptr"])
 
 
 @in_stand_in()

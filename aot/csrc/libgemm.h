@@ -578,8 +578,8 @@ typedef enum libgemm_granularity {
  * PER_TENSOR, PER_128X128  D^T is D with rows and columns exchanged, and so are its scales: scale_t is NULL.
  * PER_ROW, PER_1X128       what shares a scale in D^T is a row of it: a column of A, or 128 rows of a column of A.
  *
- * A is read once; twice by PER_TENSOR, unless the scale is given, and by PER_ROW with D^T. D and D^T must overlap
- * neither A nor each other. */
+ * A is read once; twice by PER_TENSOR, unless the scale is given, and by PER_ROW with D^T. What is written must overlap
+ * neither A nor itself. Where m, n or batch is 0 nothing is written, scales neither. */
 typedef struct libgemm_cast_args {
   uint64_t size;          /* sizeof(libgemm_cast_args) */
   int64_t m, n;           /* rows and columns of A: to LIBGEMM_MAX_SIZE / 2 */

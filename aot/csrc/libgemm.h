@@ -518,9 +518,12 @@ libgemm_status libgemm_moe_gate_grad(const libgemm_moe_gate_grad_args *args);
  *   Y = H B2 + bias2                                             of n columns, rounded to X's type
  *
  * by libgemm_moe_route, libgemm_moe_mm, libgemm_grouped_mm and libgemm_moe_sum, one after the other on the stream:
- * those say the rest. Where B1 and B2 are E4M3, X's rows and H are cast with scales of 1 x 128 by libgemm_moe_cast, H
- * from Z = X B1 + bias1 of X's type, and both products are libgemm_grouped_mm's, of 8-bit operands. The host reads nothing of the device, so the chain can be captured. Of a call that one of them
- * refuses, those before it are queued: they write the workspace alone. */
+ * those say the rest. Where B1 and B2 are E4M3, X's rows and H are cast with scales of 1 x 128 as libgemm_moe_cast does,
+ * and both products are libgemm_grouped_mm's, of 8-bit operands. H is cast from Z = X B1 + bias1 of X's type, or, where
+ * the first product gates and casts by itself, from Z in float32: on Hopper, of weights stored as torch's linear has
+ * them, with silu's gate, where inner is a multiple of 64 and experts have 64 rows or more in the mean.
+ * The host reads nothing of the device, so the chain can be captured. Of a call that one of them refuses, those before it
+ * are queued: they write the workspace alone. */
 typedef struct libgemm_moe_args {
   uint64_t size;           /* sizeof(libgemm_moe_args) */
   int64_t tokens, k, inner, n; /* rows of X; its columns; those of H and of D: to LIBGEMM_MAX_SIZE / 2 */

@@ -18,7 +18,7 @@ def drawn_words(report: dict, name: str) -> str:
     means = [f"{one['torch']['mean']:.2f} ({kind})" for kind, one in kinds.items()]
     drawn, other = report["drawn"], ""
     if is_stale(report):
-        other = f" (**stale**: of build `{drawn['build_id'][:16]}`, {drawn['date'][:10]}, and not measured on this one)"
+        other = f" (**stale**: of build `{drawn['build_id'][:16]}`, {drawn['date'][:10]})"
     return f"Over {count} shapes drawn at random{other}: {listed(means)}."
 
 

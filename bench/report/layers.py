@@ -91,3 +91,28 @@ def layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]
     )
     head = ["", "", "tokens", "", "libgemm", "peer", "ratio", "route", "first", "second", "sum"]
     return [wrapped(f"{where} {words}"), table(head, lines)]
+
+
+def scaled_layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
+    """The same of layers with 8-bit weights, beside themselves in bf16, and how far each way is from float32."""
+    report = path.with_suffix(".moe_fp8.json")
+    if not report.is_file():
+        return []
+    found = json.loads(report.read_text())
+    where = f"Experts with 8-bit weights {origin(report, 'python bench/measure/experts_scaled.py', found)}"
+    if found["build_id"] != build:
+        return [wrapped(f"{where} {OTHER_BUILD}")]
+    ways = ("fp8", "bf16", "torch")
+    lines = [
+        [row["model"], str(row["tokens"]), *(f"{row['us'][way]:.1f}" for way in ways),
+         *(f"{row['us'][way] / row['us']['fp8']:.2f}" for way in ways[1:]),
+         *(f"{row['errors'][way]:.4f}" for way in ways)]
+        for row in found["rows"]
+    ]  # fmt: skip
+    words = (
+        "`moe` with e4m3 weights and scales of 128 x 128 beside itself and torch's steps in bf16, in CUDA graphs, in "
+        "microseconds; the ratios of bf16's times to it; and the norm of each way's difference from the layer in "
+        "float32, as a share of that."
+    )
+    head = ["", "tokens", "fp8", "bf16", "torch, bf16", "of bf16", "of torch", "fp8 off by", "bf16", "torch"]
+    return [wrapped(f"{where} {words}"), table(head, lines)]

@@ -107,7 +107,7 @@ def summary(figure, report: dict) -> None:
     axes.set_xlabel(RIGHT)
     more = [("mean and range of the benchmark", {"color": "black", "marker": "o"})]
     stale = " (stale: another build)" * bool(drawn and report["drawn"]["build_id"] != report["build_id"])
-    more += [(f"mean of shapes drawn at random, by kind{stale}", {"color": "black", **DRAWN})] * bool(drawn)
+    more += [(f"means of shapes drawn, by kind{stale}", {"color": "black", **DRAWN})] * bool(drawn)
     legend(figure, rows, more)
     title(figure, report, "libgemm beside its peers")
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from bench.report.drawn_words import drawn_table  # noqa: E402
-from bench.report.layers import layer_item, layer_words, loss_words  # noqa: E402
+from bench.report.layers import layer_item, layer_words, loss_words, scaled_layer_words  # noqa: E402
 from bench.report.opening import figures, library  # noqa: E402
 from bench.report.pictures import RESULTS, picture_path, reports  # noqa: E402
 from bench.report.rows import (  # noqa: E402
@@ -116,8 +116,8 @@ def origin(path: Path, command: str, report: dict, built: str | None) -> str:
 
 def correctness(path: Path, report: dict, built: str | None) -> str:
     return wrapped(
-        f"Correctness {origin(path, 'make gpu-test', report, built)} Every kernel by name, edge rules, the three seed "
-        f"programs, {report['checks']['random']:,} random problems against float64, Triton {report['triton']}: "
+        f"Correctness {origin(path, 'make gpu-test', report, built)} Every kernel that a call can name, edge rules, the "
+        f"three seed programs, {report['checks']['random']:,} random problems against float64, Triton {report['triton']}: "
         f"{report['passed']} passed, {report['failed']} failed."
     )
 
@@ -209,6 +209,7 @@ def speed(path: Path, report: dict, built: str | None) -> list[str]:
         found += shapes_words(name, rows)
     found += layer_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
     found += scaled_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
+    found += scaled_layer_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
     found += loss_words(path, lambda at, command, own: origin(at, command, own, built))
     found += tutorial_words(path, report, built)
     return found + (host_words(report["host"]) if report.get("host") else [])

@@ -100,4 +100,4 @@ class Boxes:
         """Dimensions of what the host encodes: of packed groups A and B have a third, the group, and before it a gated
         B the half."""
         grouped = self.problem.op in ("grouped_mm", "moe_mm") and name in ("a_desc", "b_desc")
-        return 2 + grouped + (grouped and "halved" in self.guard)
+        return 2 + grouped + (name == "b_desc" and grouped and "halved" in self.guard)

@@ -48,11 +48,14 @@ class Family:
 ROW_STEP = 16  # of a balanced family's tiles
 
 REFERENCE = {
-    op: Family(op, "", f"portable.{op}") for op in ("gemm", "grouped_gemm", "grouped_mm", "align", "moe_mm", "moe_cast")
+    op: Family(op, "", f"portable.{op}")
+    for op in ("gemm", "grouped_gemm", "grouped_mm", "align", "moe_mm", "moe_cast", "cast_transpose")
 }
 REFERENCE |= {op: Family(op, "", "portable.moe") for op in ("moe_route", "moe_sum")}
 REFERENCE |= {op: Family(op, "", "portable.moe_gate") for op in ("moe_gate", "moe_gate_grad")}
-REFERENCE |= {op: Family(op, "", "portable.cast") for op in ("cast", "cast_rows", "cast_transpose", "cast_amax")}
+REFERENCE["moe_gather"] = Family("moe_gather", "", "portable.moe_cast")
+CASTS = ("cast_tensor", "cast_rows", "cast_1x128", "cast_128x128", "cast_amax")
+REFERENCE |= {op: Family(op, "", "portable.cast") for op in CASTS}
 
 SPECIALIZED = Family("gemm", "specialized", "sm100.gemm", guards=("descriptor",), persistent=True, store="tma")
 PIPELINED = Family("gemm", "pipelined", "sm100.gemm", guards=("descriptor",), store="tma")
@@ -94,6 +97,10 @@ SM90 = [
     Family("grouped_mm", "cluster", "sm90.grouped_mm_cluster", **CLUSTER | {"guards": ("cluster", "descriptor")}),
     Family("moe_mm", "swap", "sm90.moe_mm", "moe_mm", **EXPERTS),
     Family("moe_mm", "coop_swap", "sm90.moe_mm", "moe_mm", cooperative=True, **EXPERTS),
+    Family(
+        "moe_mm", "scaled_coop", "sm90.moe_mm_scaled", "moe_mm_scaled", cooperative=True, persistent=True,
+        by_units=True, guards=("blocks", "descriptor", "gated", "halved", "rows", "swish"),
+    ),
     Family(
         "grouped_gemm", "pingpong", "sm90.grouped_gemm", guards=("align16", "scratch"), persistent=True, store="tma"
     ),

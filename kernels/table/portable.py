@@ -95,29 +95,44 @@ def gate_rows(target: int):
                 yield Variant(problem, config, REFERENCE[op].kernel, target, guard)
 
 
-# Rows and columns at a time, and warps; of whole rows short runs leave fewer threads idle. Tiles of 128 x 128 are gone
-# over in parts of so many rows: held as a whole they take all registers, and off alignment more than there are.
+# Of a tile, or its parts, rows, columns and warps, of aligned arrays and of any: there tiles of 128 x 128 are gone over
+# in parts, since one as a whole would take more registers than there are. Of whole rows short runs leave fewer threads
+# idle.
 CASTS = {
-    "cast": ((32, 128, 8),),
-    "cast_rows": ((8, 2048, 4), (8, 8192, 8)),
-    "cast_transpose": ((32, 128, 8),),
-    "cast_amax": ((32, 128, 8),),
-    "moe_cast": ((32, 128, 8),),
+    "cast_amax": (((16, 128, 4),), ((16, 128, 4),)),
+    "cast_tensor": (((32, 128, 8),), ((32, 128, 8),)),
+    "cast_rows": (((8, 2048, 2), (8, 4096, 4)), ((8, 2048, 4), (8, 4096, 8))),
+    "cast_1x128": (((32, 128, 4),), ((32, 128, 8),)),
+    "cast_128x128": (((128, 128, 8),), ((32, 128, 8),)),
+    "cast_transpose": (((64, 128, 4), (128, 128, 8)), ((32, 128, 8),)),
 }
+# Of rows of a layer in 8 bits: what gates them, and warps of 16 x 128 of them. Most gates are silu's.
+EXPERT_CASTS = (
+    (("gated", "halved", "swish"), 2), (("gated", "halved"), 4), (("gated", "paired", "swish"), 2),
+    (("gated", "paired"), 4), (("linear",), 2), ((), 4),
+)  # fmt: skip
 
 
 def cast_rows(target: int):
     """Casts to 8 bits, at any alignment last."""
     types = (("f16", "exact"), ("bf16", "exact"), ("f32", "ieee"))
     for (op, sizes), (a, precision) in itertools.product(CASTS.items(), types):
-        if op == "moe_cast" and a == "f32":
-            continue  # layers of experts are of 16-bit types
         problem = Problem(op, a, a, precision, "nn")
-        for guard in (("align16",), ()):
-            for block_m, block_n, warps in sizes:
-                yield Variant(
-                    problem, Config(block_m, block_n, 8, warps, stages=1), REFERENCE[op].kernel, target, guard
-                )
+        for guard, tiles in zip((("align16",), ()), sizes, strict=True):
+            for block_m, block_n, warps in tiles:
+                config = Config(block_m, block_n, 8, warps, stages=1)
+                yield Variant(problem, config, REFERENCE[op].kernel, target, guard)
+
+
+def expert_cast_rows(target: int):
+    """Rows of a layer of experts in 8 bits: cast from 16-bit types, and gathered once they are."""
+    for a, aligned in itertools.product(("f16", "bf16"), (("align16",), ())):
+        problem = Problem("moe_cast", a, a, "exact", "nn")
+        for guards, warps in EXPERT_CASTS:
+            guard = tuple(sorted((*aligned, *guards)))
+            yield Variant(problem, Config(16, 128, 8, warps, stages=1), REFERENCE["moe_cast"].kernel, target, guard)
+    problem = Problem("moe_gather", "e4m3", "bf16", "exact", "nn")
+    yield Variant(problem, Config(8, 512, 8, 4, stages=1), REFERENCE["moe_gather"].kernel, target, ("align16",))
 
 
 def helper_rows(target: int):

@@ -122,6 +122,18 @@ def pointer_rows(problem: Problem):
 EXPERT_TILES = (("coop_swap", 128, 256, 64, 140), ("swap", 64, 128, 128, 104), ("swap", 32, 128, 128, 72))
 
 
+def scaled_expert_rows(problem: Problem):
+    """The row for the first product of a layer of experts in 8 bits, of large groups; D, in 8 bits too, is not of the
+    problem's type, which its bias has."""
+    if problem.layout != "nt" or problem.precision != "exact" or problem.d == "f32":
+        return
+    record = EXPERTS_SM90["scaled_coop"]
+    m, n = 128, 256
+    room = TARGETS[90].shared_bytes - SPARE - m * n // 2
+    config = Config(m, n, 128, 4, room // ((m + n) * 128 + (m + 4) * 4), persistent=True)
+    yield Variant(problem, config, record.kernel, 90, record.guards, 390)
+
+
 def expert_rows(problem: Problem):
     """The rows for a layer of experts, whose four loading warps gather rows of A: gated ones, and plain ones."""
     paired = [("gated", "paired", "swish")] if problem.layout == "nn" else []

@@ -25,8 +25,11 @@ HELPERS = (
     "moe_gate",
     "moe_gate_grad",
     "moe_cast",
-    "cast",
+    "moe_gather",
+    "cast_tensor",
     "cast_rows",
+    "cast_1x128",
+    "cast_128x128",
     "cast_transpose",
     "cast_amax",
 )  # operations that not every type and layout has
@@ -124,7 +127,7 @@ class Config:
         for field in ("block_m", "block_n", "block_k"):
             size = getattr(self, field)
             require(size >= 8 and size % 8 == 0, field, size, "a multiple of 8, at least 8")
-        require(self.warps in (4, 8), "warps", self.warps, (4, 8))
+        require(self.warps in (2, 4, 8), "warps", self.warps, (2, 4, 8))
         require(1 <= self.stages <= 8, "stages", self.stages, "1 to 8")
         require(self.group_m >= 1, "group_m", self.group_m, "1 or more")
         require(self.parts in (1, 2, 4), "parts", self.parts, (1, 2, 4))
@@ -298,6 +301,7 @@ class Variant(Boxes):
             "EQUAL": int("equal" in self.guard),
             "GATED": int("gated" in self.guard),
             "PAIRED": int("paired" in self.guard),
+            "SWISH": int("swish" in self.guard),
             "OVERLAP": int(self.target >= 90),  # programmatic dependent launch
             "HARDWARE": int(self.target >= 89),  # rounds float32 to 8 bits by itself
             "SCALED": int(scaled and "blocks" not in self.guard),

@@ -10,6 +10,7 @@ from kernels.table.dtypes import DTYPES, TYPES
 from kernels.table.portable import (
     CASTS,
     cast_rows,
+    expert_cast_rows,
     expert_reference_rows,
     gate_rows,
     helper_rows,
@@ -18,7 +19,7 @@ from kernels.table.portable import (
     small_groups_row,
 )
 from kernels.table.sm90 import hopper_rows
-from kernels.table.sm90_grouped import expert_rows, grouped_rows, pointer_rows, scaled_rows
+from kernels.table.sm90_grouped import expert_rows, grouped_rows, pointer_rows, scaled_expert_rows, scaled_rows
 from kernels.table.spec import LAYOUTS, Problem, Variant
 from kernels.table.targets import DEFAULT_TARGETS
 from kernels.table.untuned import untuned_rows
@@ -32,6 +33,7 @@ def fast_rows(target: int):
             yield from hopper_rows(problem)
             if DTYPES[a].scaled:
                 yield from scaled_rows(Problem("grouped_mm", a, d, precision, layout))
+                yield from scaled_expert_rows(Problem("moe_mm", a, d, precision, layout))
                 continue
             yield from grouped_rows(Problem("grouped_mm", a, d, precision, layout))
             if a == d != "f32" and layout[0] == "n":
@@ -51,7 +53,7 @@ STANDS_FOR |= {("moe_sum", a): (a, "e4m3") for a in ("f16", "bf16")}  # behind p
 
 def serves(row: Variant, types) -> bool:
     """Whether a row is needed where A and B have one of these types. Casts make 8-bit ones, of any other."""
-    if row.problem.op in CASTS:
+    if row.problem.op in (*CASTS, "moe_cast"):
         return "e4m3" in types
     own = STANDS_FOR.get((row.problem.op, row.problem.a), (row.problem.a,))
     return any(a in types for a in own)
@@ -59,7 +61,10 @@ def serves(row: Variant, types) -> bool:
 
 def variants(targets=DEFAULT_TARGETS, types=tuple(DTYPES)) -> list[Variant]:
     """All rows for these targets and types of A and B, checked, in table order."""
-    sets = (fast_rows, reference_rows, expert_reference_rows, helper_rows, routing_rows, gate_rows, cast_rows)
+    sets = (
+        fast_rows, reference_rows, expert_reference_rows, helper_rows, routing_rows, gate_rows, cast_rows,
+        expert_cast_rows,
+    )  # fmt: skip
     rows = [row for target in targets for rows_of in sets for row in rows_of(target) if serves(row, types)]
     for row in rows:
         row.check()

@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from bench.measure import experts, experts_scaled  # noqa: E402
+from bench.report import layers  # noqa: E402
 from tests.gpu.standin import StandIn  # noqa: E402
 
 SMALL = {"plain": (5, 2, 144, 24), "gpt-oss small": (4, 3, 40, 136)}
@@ -53,3 +54,15 @@ def test_a_layer_that_is_wrong_stops_it(on_cpu):
     with pytest.raises(SystemExit, match="far from itself"):
         experts_scaled.main()
     assert not path.exists()
+
+
+def test_the_readme_says_what_a_report_of_this_build_found(on_cpu):
+    path, _ = on_cpu
+    experts_scaled.main()
+    beside = path.with_name("Some_GPU.json")
+    words, table = layers.scaled_layer_words(beside, "b" * 64, lambda at, command, _: f"({at.name}, {command})")
+    assert "(Some_GPU.moe_fp8.json, python bench/measure/experts_scaled.py)" in " ".join(words.split())
+    lines = [line for line in table.splitlines() if line.startswith("| plain")]
+    assert len(lines) == 3 and all("| 100.0 | 50.0 | 33.3 | 0.50 | 0.33 | 0.0" in line for line in lines)
+    (stale,) = layers.scaled_layer_words(beside, "other", lambda *_: "(here)")
+    assert "**stale**" in stale and not layers.scaled_layer_words(path.with_name("None.json"), "", str)

@@ -68,7 +68,7 @@ def test_the_mean_of_the_list_is_told_with_that_off_the_list():
     assert "**Dense bf16: 2.10 times as fast as `torch.mm`** (cuBLAS), geometric mean over the benchmark's 2" in words
     assert "On other shapes nothing was measured." in " ".join(opening.figures(made_report()).split())
     means = "1.00 (forward, NT) and 0.94 (data gradient, NN)."
-    other = "(**stale**: of build `bbbbbbbbbbbbbbbb`, 2026-01-03, and not measured on this one)"
+    other = "(**stale**: of build `bbbbbbbbbbbbbbbb`, 2026-01-03)"
     assert f"Over 3 shapes drawn at random {other}: {means}" in words
     assert f"Over 1 shapes drawn at random {other}: 1.05 (forward, B stored [N][K])." in words
     words = " ".join(opening.figures({**made_report(), "drawn": {**DRAWN, "build_id": A}}).split())

@@ -71,7 +71,7 @@ def test_nothing_is_cut_at_the_edge(name):
 def test_the_summary_marks_shapes_that_were_drawn(tmp_path):
     for report, marked in ((made_report(), False), ({**made_report(), "drawn": DRAWN}, True)):
         pictures.draw(report, "summary", tmp_path / "made.svg")
-        assert ("drawn at random" in (tmp_path / "made.svg").read_text()) == marked
+        assert ("means of shapes drawn" in (tmp_path / "made.svg").read_text()) == marked
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch, capsys, tmp_path):

@@ -12,11 +12,12 @@ from build.cache import Cache
 from build.compile_all import Limits, compile_all
 from build.link import link
 from kernels.table.dtypes import DTYPES
+from kernels.table.portable import CASTS as OF_MATRICES
 from kernels.table.targets import DEFAULT_TARGETS
 from kernels.table.variants import variants
 
 SHARED = {("align", "bf16"), ("moe_route", "bf16")}  # which move bits, or look at none
-CASTS = ("cast", "cast_rows", "cast_transpose", "cast_amax", "moe_cast")  # of other types to 8 bits
+CASTS = (*OF_MATRICES, "moe_cast")  # of other types to 8 bits
 
 
 @pytest.mark.parametrize("types", [("bf16",), ("f16", "f32"), ("e4m3",)], ids=str)
@@ -30,7 +31,7 @@ def test_rows_are_those_of_the_types_and_what_stands_for_them(types):
     assert [row for row in some if row.problem.op in CASTS] == (made if "e4m3" in types else [])
     needed = {
         "align": bool({"f16", "bf16", "f32", "e4m3"} & set(types)), "moe_route": True, "moe_sum": True,
-        "moe_mm": bool({"f16", "bf16"} & set(types)),
+        "moe_mm": bool({"f16", "bf16", "e4m3"} & set(types)),
     }  # fmt: skip
     assert {op: any(row.problem.op == op for row in some) for op in needed} == needed
     assert {row.target for row in some} == set(DEFAULT_TARGETS)

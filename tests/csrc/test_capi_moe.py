@@ -3,27 +3,13 @@
 import pytest
 from built import TARGET, needs
 from calls import HOST, Arguments, at, launches, log, ok, refused, values
-from layers import BF16, EXPERTS, INNER, LAYERS, TOKENS, TOP_K, K, N, layer_call
+from layers import BF16, EXPERTS, INNER, LAYERS, TOKENS, TOP_K, K, N, layer_call, one_launch
 from libgemm._library import ffi, lib
 from stand_in import in_stand_in
 
 MAX = 2147483391
 OTHER_GPU, HOST_POINTER = "other GPU", "host"
 GATED = ("moe_gate", "moe_gate_grad")
-E4M3 = 4
-# Of a layer whose weights are of 8 bits and stored as torch's linear has them.
-SCALED = {
-    "b_type": E4M3, "scaling": 3, "trans_b1": 1, "ldb1": K, "trans_b2": 1, "ldb2": INNER, "b1_scale": 8, "b2_scale": 9,
-    "batch_stride_b1_scale": 2, "batch_stride_b2_scale": 5, "b1_scale_stride_n": 1, "b1_scale_stride_k": 7,
-    "b2_scale_stride_n": 3, "b2_scale_stride_k": 4,
-}  # fmt: skip
-
-
-def one_launch(op: str, **changes) -> dict:
-    before = len(launches())
-    ok(layer_call(op, **changes).run())
-    (made,) = launches()[before:]
-    return made
 
 
 @in_stand_in()
@@ -154,79 +140,6 @@ def test_a_layer_is_its_parts_one_behind_the_other():
     assert parts[3]["places_ptr"] == places["places"] and parts[3]["d_ptr"] == at(3)
     assert summed + TOKENS * TOP_K * N * 2 <= end and hidden + TOKENS * TOP_K * INNER * 2 <= summed
     assert (parts[1]["bias_ptr"], parts[2]["bias_ptr"]) == (at(8), at(9))
-
-
-@in_stand_in()
-def test_rows_for_8_bits_are_gathered_gated_and_cast():
-    made = one_launch("moe_cast", gate_limit=7.0)
-    found = values(made)
-    assert made["kernel"] == "moe_cast" and "align16" in made["variant"]
-    assert made["grid"] == [2, 1, 1]  # 48 rows by 32, 80 columns by 128
-    told = ("a_ptr", "rows_ptr", "q_ptr", "scale_ptr", "M", "N", "stored", "lda", "ldd")
-    assert [found[x] for x in told] == [
-        at(0), at(7), at(3), at(4), TOKENS * TOP_K, INNER, TOKENS, 2 * INNER, INNER,
-    ]  # fmt: skip
-    assert [found[x] for x in ("scale_stride_m", "scale_stride_n", "gate", "gate_limit")] == [1, 48, 1, 7.0]
-    found = values(one_launch("moe_cast", rows=0, a_count=0))
-    assert (found["rows_ptr"], found["stored"]) == (0, TOKENS * TOP_K)
-    for odd in ({"a": at(0) + 2}, {"d": at(3) + 8}, {"lda": 2 * INNER + 1}, {"ldd": INNER + 1}, {"n": INNER - 1}):
-        assert "align16" not in one_launch("moe_cast", **odd)["variant"], odd
-    assert one_launch("moe_cast", n=300, lda=600, ldd=300)["grid"] == [6, 1, 1]
-
-
-def scaled_layer(**changes):
-    words = {name: at(value) if name in ("b1_scale", "b2_scale") else value for name, value in SCALED.items()}
-    made = layer_call("moe", **{**words, **changes})
-    return made.set(workspace_bytes=made.workspace())
-
-
-@pytest.mark.parametrize(("k", "inner"), [(K, INNER), (304, 528)])  # of a block of 128 each, and of three and five
-@in_stand_in()
-def test_a_layer_of_8_bit_weights_casts_its_rows_twice(k, inner):
-    made = scaled_layer(
-        k=k, ldx=k, ldb1=k, inner=inner, ldb2=inner, bias1=at(10), batch_stride_bias1=2 * inner, bias2=at(11),
-        batch_stride_bias2=N,
-    )  # fmt: skip
-    ok(made.run())
-    route, gather, first, gate, second, total = launches()
-    kernels = [x["kernel"] for x in (route, gather, gate, total)]
-    assert kernels == ["moe_route", "moe_cast", "moe_cast", "moe_sum"]
-    assert "grouped_mm" in first["kernel"] and "grouped_mm_e4m3" in second["variant"]
-    route, gather, first, gate, second, total = (values(x) for x in (route, gather, first, gate, second, total))
-    begin, end, entries = at(6), at(6) + made.workspace(), TOKENS * TOP_K
-    of_x, of_h = (4 * entries * -(-width // 128) for width in (k, inner))
-    places = [  # of the workspace, and their bytes
-        (route["rows_ptr"], 4 * entries), (route["places_ptr"], 4 * entries), (route["offs_ptr"], 4 * EXPERTS),
-        (route["counts_ptr"], 8 * EXPERTS), (gather["q_ptr"], entries * k), (gather["scale_ptr"], of_x),
-        (gate["a_ptr"], 2 * entries * 2 * inner), (gate["q_ptr"], entries * inner), (gate["scale_ptr"], of_h),
-        (total["a_ptr"], 2 * entries * N),
-    ]  # fmt: skip
-    ends = [at + size for at, size in places]
-    assert (
-        begin == places[0][0] and all(a <= b for a, (b, _) in zip(ends, places[1:], strict=False)) and ends[-1] <= end
-    )
-    assert all(place % 16 == 0 for place, _ in places)
-    assert (gather["a_ptr"], gather["rows_ptr"], gather["stored"]) == (at(0), route["rows_ptr"], TOKENS)
-    assert (gather["N"], gather["gate"], gather["activation"], gather["ldd"]) == (k, 0, 0, k)
-    assert (gate["rows_ptr"], gate["N"], gate["gate"], gate["activation"], gate["lda"]) == (0, inner, 1, 3, 2 * inner)
-    for product, cast, weights, number in ((first, gather, at(1), 1), (second, gate, at(2), 2)):
-        assert product["a_scale"] == cast["scale_ptr"] and product["b_scale"] == at(7 + number)
-        assert product["offs_ptr"] == route["offs_ptr"] and product.get("b_ptr", weights) == weights
-        assert (product["a_scale_stride_m"], product["a_scale_stride_k"]) == (1, entries)
-        assert (cast["scale_stride_m"], cast["scale_stride_n"]) == (1, entries)
-        names = (f"batch_stride_b{number}_scale", f"b{number}_scale_stride_n", f"b{number}_scale_stride_k")
-        told = ("batch_stride_b_scale", "b_scale_stride_n", "b_scale_stride_k")
-        assert [product[x] for x in told] == [SCALED[x] for x in names]
-    assert (first["bias_ptr"], second["bias_ptr"]) == (at(10), at(11))
-    assert (first["N"], second["N"], total["places_ptr"]) == (2 * inner, N, route["places_ptr"])
-
-
-@in_stand_in()
-def test_rows_of_8_bits_begin_on_16_bytes_whatever_their_width():
-    made = scaled_layer(k=70, inner=83, ldx=70, ldb1=70, ldb2=83)
-    ok(made.run())
-    _, gather, _, gate, _, _ = launches()
-    assert (values(gather)["ldd"], values(gate)["ldd"]) == (80, 96)
 
 
 @pytest.mark.parametrize(
@@ -389,14 +302,3 @@ def test_a_layers_struct_of_an_older_header_has_weights_of_xs_type():
     made.args.size = ffi.offsetof("libgemm_moe_args", "b_type")
     ok(made.run())
     assert len(launches()) == 4
-
-
-@in_stand_in(SM=f"{TARGET},{TARGET}")
-def test_bad_scales_of_a_layer_are_refused_by_its_products():
-    for changes, words in (
-        ({"b1_scale": 0}, "b_scale is NULL"), ({"b2_scale": 0}, "b_scale is NULL"),
-        ({"b1_scale": at(8) + 2}, "b_scale = 0x"), ({"b1_scale": at(0, 1)}, "b_scale is memory of GPU 1"),
-    ):  # fmt: skip
-        refused(scaled_layer(**changes).run(), "INVALID_ARGUMENT", words)
-    huge = scaled_layer().set(tokens=2**30 - 400, k=2**31 - 300, inner=2**30 - 200, n=2**30 - 200)
-    refused(huge.run(), "UNSUPPORTED", f"tokens = {2**30 - 400}", "no memory holds that")

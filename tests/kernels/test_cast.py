@@ -17,24 +17,21 @@ if importlib.util.find_spec("triton") is None:
 
 TENSOR, ROW, BY_1X128, BY_128X128 = range(1, 5)
 NAMES = {TENSOR: "tensor", ROW: "row", BY_1X128: "1x128", BY_128X128: "128x128"}
+OF_ROWS = {TENSOR: "cast_tensor", ROW: "cast_rows", BY_1X128: "cast_1x128", BY_128X128: "cast_128x128"}  # kernels
 
 
 def jobs():
     """Matrices, rows, columns, what leading dimensions have beyond columns."""
     sizes = ((1, 150, 200, 3), (2, 129, 128, 0), (3, 7, 300, 1), (1, 128, 129, 5))
     kinds = ("bf16", "fp16", "fp32")
-    ways = (
-        [("cast", g) for g in (TENSOR, BY_1X128, BY_128X128)]
-        + [("cast_transpose", g) for g in NAMES]
-        + [("cast_rows", ROW)]
-    )
+    ways = [(OF_ROWS[g], g) for g in NAMES] + [("cast_transpose", g) for g in NAMES]
     for i, ((op, granularity), size) in enumerate(itertools.product(ways, sizes)):
         fields = {"op": op, "granularity": granularity, "size": size, "kind": kinds[i % 3], "power": i // 2 % 2}
         yield {"id": f"{op}-{NAMES[granularity]}-{'x'.join(map(str, size))}", **fields, "rows_first": i % 2}
         if size[0] == 2:
             yield {"id": f"{op}-{NAMES[granularity]}-aligned", **fields, "align": 4, "size": (2, 132, 264, 4)}
     plain = {"size": (2, 130, 200, 3), "kind": "bf16", "power": 0}
-    for op in ("cast", "cast_transpose"):
+    for op in ("cast_tensor", "cast_transpose"):
         yield {"id": f"{op}-scale-is-given", "op": op, "granularity": TENSOR, **plain, "given": (0.5, 3e-3)}
         yield {"id": f"{op}-given-scales-of-no-size", "op": op, "granularity": TENSOR, **plain, "given": (0.0, np.inf)}
     for granularity in NAMES:
@@ -45,6 +42,10 @@ def jobs():
             **plain,
             "without": 1,
         }
+        aligned = plain | {"size": (2, 264, 136, 4), "align": 4}
+        yield {"id": f"only-transposed-aligned-{NAMES[granularity]}", "op": "cast_transpose", "without": 1,
+               "granularity": granularity, **aligned}  # fmt: skip
+    yield {"id": "given-aligned", "op": "cast_transpose", "granularity": TENSOR, **aligned, "given": (0.5, 0.0)}
 
 
 def faults():
@@ -57,7 +58,7 @@ def faults():
         "batch_stride_d": 9,
         "scale_power_of_two": 1,
     }
-    for op, granularity in (("cast", BY_1X128), ("cast_transpose", BY_128X128), ("cast_rows", ROW)):
+    for op, granularity in (("cast_1x128", BY_1X128), ("cast_transpose", BY_128X128), ("cast_rows", ROW)):
         plain = {"op": op, "granularity": granularity, "size": (2, 150, 200, 3), "kind": "bf16", "power": 0}
         for name, value in (wrong | {"M": 151 if op == "cast_rows" else 149}).items():
             yield {"id": f"fault-{op}-{name}", **plain, "changed": {name: value}}
@@ -121,11 +122,15 @@ def strided(memory: tuple, shape: tuple, strides: tuple) -> np.ndarray:
 
 def check(job: dict) -> list[str]:
     from kernels.device.portable import cast
+    from kernels.device.portable.cast_transpose import cast_transpose
 
     rng = np.random.default_rng(zlib.crc32(job["id"].encode()))
     op, granularity, kind, align = job["op"], job["granularity"], job["kind"], job.get("align", 1)
     batch, m, n, more = job["size"]
-    given, height = job.get("given"), 128 if granularity == BY_128X128 or op == "cast_transpose" else 32
+    given, part, height = job.get("given"), 32, 32  # rows of a part of a tile, and of a tile
+    if granularity == BY_128X128 or op == "cast_transpose":
+        height = 64 if op == "cast_transpose" and align > 1 and granularity in (TENSOR, ROW) else 128
+        part = height if align > 1 else part
     x = drawn(rng, batch, m, n, kind)
     stored = np.zeros((batch, m, n + more), np.float32)
     stored[:, :, :n] = x
@@ -186,12 +191,15 @@ def check(job: dict) -> list[str]:
     if op == "cast_rows":
         types = f"*{kind} *u8 *fp32 i32 i32 i64 i64 i64 i64 i64 i32"
         launch(cast.cast_rows, types, values, batch * m, constants | {"BLOCK_N": 128})
-    elif op == "cast":
-        types = f"*{kind} *u8 *fp32 *i32 i32 i32 i64 i64 i64 i64 i64 i64 i64 i32 i32 i32"
-        launch(cast.cast, types, values, tiles, constants | {"BLOCK_M": 32})
-    else:
+    elif op == "cast_tensor":
+        types = f"*{kind} *u8 *fp32 *i32 i32 i32 {'i64 ' * 5} i32 i32"
+        launch(cast.cast_tensor, types, values, tiles, constants | {"BLOCK_M": part})
+    elif op == "cast_transpose":
         types = f"*{kind} *u8 *u8 *fp32 *fp32 *i32 i32 i32 {'i64 ' * 12} i32 i32 i32"
-        launch(cast.cast_transpose, types, values, tiles, constants | {"BLOCK_M": 32})
+        launch(cast_transpose, types, values, tiles, constants | {"BLOCK_M": part})
+    else:
+        types = f"*{kind} *u8 *fp32 i32 i32 {'i64 ' * 7} i32"
+        launch(getattr(cast, op), types, values, tiles, constants | {"BLOCK_M": part})
     problems = [] if (before == memories["a"][0]).all() else ["mismatch: A was written"]
     got = strided(memories["q"], (batch, m, n), (steps["batch_stride_d"], lds["ldd"], 1))
     empty = np.full(got.shape, POISON[1], np.uint8)

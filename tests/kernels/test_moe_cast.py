@@ -19,6 +19,7 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
 HALVES, PAIRS = 1, 2
+PART = 16  # rows of a tile
 
 
 def jobs():
@@ -29,21 +30,34 @@ def jobs():
     for i, (gate, activation, limit) in enumerate(ways):
         fields = {"gate": gate, "activation": activation, "limit": limit, "kind": ("bf16", "fp16")[i % 2]}
         yield {"id": f"{gate}-{activation}-{limit}", **fields, "size": sizes[i % 3], "indexed": i % 3 < 2}
+        if activation == SILU and gate:  # of rows that know no other gate
+            yield {"id": f"{gate}-swish-{limit}", **fields, "size": sizes[i % 3], "indexed": True, "swish": 1}
         if i % 3 == 0:
             yield {"id": f"{gate}-{activation}-aligned", **fields, "size": (40, 9, 264, 8), "align": 8, "indexed": True}
     plain = {"gate": 0, "activation": NONE, "limit": 0.0, "kind": "bf16", "size": (5, 5, 257, 1)}
     yield {"id": "rows-as-they-stand", **plain, "indexed": False}
     yield {"id": "numbers-that-are-none", **plain, "indexed": True, "none": True}
+    for i, size in enumerate(((40, 9, 208, 16), (33, 50, 1040, 0), (5, 5, 544, 32))):
+        yield {"id": f"gather-{size[2]}", "gather": True, "size": size, "indexed": i < 2}
 
 
 def faults():
     plain = {"gate": HALVES, "activation": SILU, "limit": 0.7, "kind": "fp16", "size": (40, 9, 200, 3), "indexed": True}
     wrong = {
         "M": 39, "N": 199, "stored": 8, "lda": 404, "ldd": 201, "scale_stride_m": 1, "scale_stride_n": 2,
-        "activation": GELU, "gate": PAIRS, "gate_alpha": 1.0, "gate_limit": math.inf, "gate_shift": 0.0, "rows_ptr": 0,
+        "activation": GELU, "gate_alpha": 1.0, "gate_limit": math.inf, "gate_shift": 0.0, "rows_ptr": 0,
     }  # fmt: skip
     for name, value in wrong.items():
         yield {"id": f"fault-{name}", **plain, "changed": {name: value}}
+    for name, value in (("PAIRED", 1), ("GATED", 0)):
+        yield {"id": f"fault-{name}", **plain, "constants": {name: value}}
+    plain = {"gather": True, "size": (40, 9, 272, 16), "indexed": True}
+    wrong = {
+        "M": 39, "N": 256, "stored": 8, "lda": 272, "ldd": 272, "scale_stride_m": 2, "scale_stride_n": 1,
+        "a_scale_stride_m": 2, "a_scale_stride_k": 1, "rows_ptr": 0,
+    }  # fmt: skip
+    for name, value in wrong.items():
+        yield {"id": f"fault-gather-{name}", **plain, "changed": {name: value}}
 
 
 GOOD, FAULTS = list(jobs()), list(faults())
@@ -67,9 +81,56 @@ def number(code: np.ndarray) -> np.ndarray:
     return np.where(code & 0x80, -size, size)
 
 
+def indices(rng, m: int, stored: int, indexed: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Which of `stored` rows each of m is, some none of them; and whether it is one."""
+    index = rng.integers(0, stored, m).astype(np.int32)
+    index[rng.random(m) < 0.2] = -1
+    index[0] = stored  # one behind the last
+    if not indexed:
+        index = np.where(np.arange(m) < stored, np.arange(m), -1).astype(np.int32)
+    return index, (index >= 0) & (index < stored)
+
+
+def check_gather(job: dict) -> list[str]:
+    """Bytes and scales as they are, 0 and 1 of rows that are none; A's scales of a column lie one behind the other."""
+    from kernels.device.portable.moe_cast import moe_gather
+
+    rng = np.random.default_rng(zlib.crc32(job["id"].encode()))
+    m, stored, n, more = job["size"]
+    lda, ldd, blocks = n + more, n + 2 * more, -(-n // 128)
+    index, there = indices(rng, m, stored, job["indexed"])
+    a = rng.integers(0, 256, (stored, lda), np.uint8)
+    of_a = rng.standard_normal((blocks, stored)).astype(np.float32)
+    memories = {
+        "a": guarded(a), "of_a": guarded(of_a.view(np.uint32)), "rows": guarded(index),
+        "q": guarded(np.full((m, ldd), POISON[1], np.uint8)),
+        "scale": guarded(np.full((blocks, m), POISON[4], np.uint32)),
+    }  # fmt: skip
+    before = {name: memory.copy() for name, (memory, _) in memories.items()}
+    told = {
+        "a_ptr": memories["a"][1], "q_ptr": memories["q"][1], "a_scale": memories["of_a"][1],
+        "scale_ptr": memories["scale"][1], "rows_ptr": memories["rows"][1] * job["indexed"], "M": m, "N": n,
+        "stored": stored, "lda": lda, "ldd": ldd, "a_scale_stride_m": 1, "a_scale_stride_k": stored,
+        "scale_stride_m": 1, "scale_stride_n": m,
+    }  # fmt: skip
+    types = f"*fp8e4nv *u8 *fp32 *fp32 *i32 i32 i32 i32 {'i64 ' * 6}"
+    constants = {"ALIGN": 16, "BLOCK_M": 8, "BLOCK_N": 512, "OVERLAP": 0}
+    launch(moe_gather, types, told | job.get("changed", {}), -(-m // 8) * -(-n // 512), constants)
+    q = memories["q"][0][BAND:-BAND].reshape(m, ldd)
+    scale = memories["scale"][0][BAND:-BAND].reshape(blocks, m)
+    place = np.where(there, index, 0)
+    off = (q[:, :n] != np.where(there[:, None], a[place, :n], 0)).sum()
+    off_scales = (scale.view(np.float32) != np.where(there, of_a[:, place], 1)).sum()
+    problems = [f"mismatch: {off_scales} scales, {off} of {m * n} values"] if off or off_scales else []
+    q[:, :n], scale[:] = POISON[1], POISON[4]
+    return problems + [f"mismatch: written beyond {x}" for x in memories if (memories[x][0] != before[x]).any()]
+
+
 def check(job: dict) -> list[str]:
     from kernels.device.portable import moe_cast
 
+    if job.get("gather"):
+        return check_gather(job)
     rng = np.random.default_rng(zlib.crc32(job["id"].encode()))
     m, stored, n, more = job["size"]
     kind, gate = job["kind"], job["gate"]
@@ -81,15 +142,10 @@ def check(job: dict) -> list[str]:
         values[rng.random(values.shape) < 0.01] = np.nan
     bits = element(values, kind)
     a = widened(bits, kind).reshape(stored, lda)[:, :columns].astype(np.float64)
-    index = rng.integers(0, stored, m).astype(np.int32)
-    index[rng.random(m) < 0.2] = -1
-    index[0] = stored  # one behind the last
-    if not job["indexed"]:
-        index = np.where(np.arange(m) < stored, np.arange(m), -1)
-    there = (index >= 0) & (index < stored)
+    index, there = indices(rng, m, stored, job["indexed"])
     h = np.where(there[:, None], made(a, job)[np.where(there, index, 0)], 0)
     memories = {
-        "a": guarded(bits.astype(np.uint16)), "rows": guarded(index.astype(np.int32)),
+        "a": guarded(bits.astype(np.uint16)), "rows": guarded(index),
         "q": guarded(np.full((m, ldd), POISON[1], np.uint8)),
         "scale": guarded(np.full((m, strides[0]), POISON[4], np.uint32)),
     }  # fmt: skip
@@ -97,14 +153,17 @@ def check(job: dict) -> list[str]:
     clamped = job["limit"] > 0
     told = {f"{name}_ptr": at for name, (_, at) in memories.items()} | {
         "M": m, "N": n, "stored": stored, "lda": lda, "ldd": ldd, "scale_stride_m": strides[0],
-        "scale_stride_n": strides[1], "activation": job["activation"], "gate": gate,
+        "scale_stride_n": strides[1], "activation": job["activation"],
         "gate_alpha": 1.702 if clamped else 1.0, "gate_limit": job["limit"] if clamped else math.inf,
         "gate_shift": float(clamped),
     }  # fmt: skip
     told["rows_ptr"] *= job["indexed"]
-    types = f"*{kind} *u8 *fp32 *i32 i32 i32 i32 i64 i64 i64 i64 i32 i32 fp32 fp32 fp32"
-    constants = {"ALIGN": job.get("align", 1), "BLOCK_M": 32, "HARDWARE": 0, "OVERLAP": 0}
-    launch(moe_cast.moe_cast, types, told | job.get("changed", {}), -(-m // 32) * blocks, constants)
+    types = f"*{kind} *u8 *fp32 *i32 i32 i32 i32 i64 i64 i64 i64 i32 fp32 fp32 fp32"
+    constants = {
+        "ALIGN": job.get("align", 1), "BLOCK_M": PART, "HARDWARE": 0, "OVERLAP": 0, "GATED": int(gate > 0),
+        "PAIRED": int(gate == PAIRS), "SWISH": job.get("swish", 0), "ACTIVATE": int(job["activation"] != NONE),
+    } | job.get("constants", {})  # fmt: skip
+    launch(moe_cast.moe_cast, types, told | job.get("changed", {}), -(-m // PART) * blocks, constants)
     q = memories["q"][0][BAND:-BAND].reshape(m, ldd)
     scale = memories["scale"][0][BAND:-BAND].reshape(m, strides[0])
     size = np.where(np.isfinite(h), np.abs(h), 0).astype(np.float32)

@@ -71,7 +71,7 @@ def test_default_targets_are_those_of_the_readme():
         ("problem", {"layout": "xn"}, ["layout = 'xn'", "nt"]),
         ("config", {"block_m": 96}, ["block_m = 96", "power of two"]),
         ("config", {"block_k": 4}, ["block_k = 4", "at least 8"]),
-        ("config", {"warps": 3}, ["warps = 3", "(4, 8)"]),
+        ("config", {"warps": 3}, ["warps = 3", "(2, 4, 8)"]),
         ("config", {"stages": 0}, ["stages = 0", "1 to 8"]),
         ("config", {"group_m": 0}, ["group_m = 0", "1 or more"]),
         ("", {"target": 70}, ["target = 70", "90"]),

@@ -80,7 +80,7 @@ def test_a_scale_that_is_given_is_divided_by_and_returned():
     for shape, x in (((), (M, N)), ((1,), (M, N)), ((BATCH,), (BATCH, M, N))):
         scale = Tensor(at(7), shape, "float32")
         made = libgemm.cast(Tensor(at(0), x), "tensor", scale=scale)
-        assert made[1] is scale and [x["kernel"] for x in launches()[-1:]] == ["cast"]
+        assert made[1] is scale and [x["kernel"] for x in launches()[-1:]] == ["cast_tensor"]
         found = values(launches()[-1])
         assert (found["scale_given"], found["scale_ptr"], found["batch_stride_scale"]) == (1, at(7), int(len(x) == 3))
         assert libgemm.cast_transpose(Tensor(at(0), x), "tensor", scale=scale)[3] is scale

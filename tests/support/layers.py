@@ -1,6 +1,6 @@
 """Legal calls of a layer of experts and its parts, and of casts, in C, on the stand-in GPU. Holds no test."""
 
-from calls import Arguments, at, write
+from calls import Arguments, at, launches, ok, write
 
 TOKENS, TOP_K, EXPERTS, K, INNER, N = 24, 2, 3, 64, 80, 48
 BF16 = 2
@@ -50,3 +50,11 @@ LAYERS = {
 
 def layer_call(op: str, gpu: int = 0, **changes) -> Arguments:
     return Arguments(op, **{**LAYERS[op](gpu), **changes})
+
+
+def one_launch(op: str, **changes) -> dict:
+    """What a legal call launches, where that is one kernel."""
+    before = len(launches())
+    ok(layer_call(op, **changes).run())
+    (made,) = launches()[before:]
+    return made

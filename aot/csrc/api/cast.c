@@ -4,7 +4,16 @@
 
 #include "internal.h"
 
-enum { BLOCK = 128, PART = 32, SHORT_ROW = 2048, LONG_ROW = 8192, WORDS_OF_A_PROGRAM = 1024 };
+/* Heights and widths of tiles, or of their parts: kernels/table/portable.py. */
+enum {
+  BLOCK = 128,
+  PART = 32,
+  AMAX_PART = 16,
+  HALF = 64,
+  SHORT_ROW = 2048,
+  LONG_ROW = 4096,
+  WORDS_OF_A_PROGRAM = 1024
+};
 
 void libgemm_cast_args_init(libgemm_cast_args *args, uint64_t size) {
   libgemm_cast_args defaults = {.batch = 1, .d_type = LIBGEMM_E4M3};
@@ -115,6 +124,24 @@ static void fill_call(const libgemm_cast_args *a, struct call *call) {
   call->scale_given = a->scale_given;
 }
 
+/* The kernel of a granularity and how many rows its row of the table has; of tiles so high one is of a block of
+ * threads. */
+static void set_tile(const libgemm_cast_args *a, struct problem *p, int *block_m, int *height) {
+  bool aligned = p->met & GUARD_ALIGN16, by_blocks = a->granularity == LIBGEMM_PER_128X128;
+  *block_m = *height = PART;
+  if (a->d_t) {
+    p->op = OP_CAST_TRANSPOSE;
+    *height = aligned && a->granularity < LIBGEMM_PER_1X128 ? HALF : BLOCK;
+    if (aligned) *block_m = *height;
+  } else if (by_blocks) {
+    p->op = OP_CAST_128X128;
+    *height = BLOCK;
+    if (aligned) *block_m = BLOCK;
+  } else {
+    p->op = a->granularity == LIBGEMM_PER_TENSOR ? OP_CAST_TENSOR : OP_CAST_1X128;
+  }
+}
+
 /* Of 128 columns and so many rows. */
 static int64_t tiles_of(const libgemm_cast_args *a, int64_t height) {
   return a->batch * ceil_div(a->m, height) * ceil_div(a->n, BLOCK);
@@ -123,6 +150,7 @@ static int64_t tiles_of(const libgemm_cast_args *a, int64_t height) {
 static libgemm_status run(const libgemm_cast_args *a, const struct device *device) {
   const struct row *row = NULL, *before = NULL;
   struct call call;
+  int block_m, height;
   struct problem p = {.a_type = a->a_type, .d_type = a->a_type, .met = starts_rows_on_16(a) ? GUARD_ALIGN16 : 0};
   if (a->a_type == LIBGEMM_F32) p.precision = LIBGEMM_IEEE;
   state_gpu(&p, &device->gpu);
@@ -130,23 +158,22 @@ static libgemm_status run(const libgemm_cast_args *a, const struct device *devic
   fill_call(a, &call);
   if (words_of(a)) {
     p.op = OP_CAST_AMAX;
-    TRY(row_of_tile(&p, PART, BLOCK, device, &before));
+    TRY(row_of_tile(&p, AMAX_PART, BLOCK, device, &before));
   }
   if (a->granularity == LIBGEMM_PER_ROW && !a->d_t) {
     p.op = OP_CAST_ROWS;
     TRY(row_of_tile(&p, 8, a->n <= SHORT_ROW ? SHORT_ROW : LONG_ROW, device, &row));
     return row->launch(row, device, &call, a->batch * a->m, a->stream);
   }
-  p.op = a->d_t ? OP_CAST_TRANSPOSE : OP_CAST;
-  bool tall = a->d_t || a->granularity == LIBGEMM_PER_128X128;
-  TRY(row_of_tile(&p, PART, BLOCK, device, &row));
+  set_tile(a, &p, &block_m, &height);
+  TRY(row_of_tile(&p, block_m, BLOCK, device, &row));
   if (before) {
     call.phase = 1; /* clear the words */
     TRY(before->launch(before, device, &call, ceil_div(call.entries, WORDS_OF_A_PROGRAM), a->stream));
     call.phase = 2;
     TRY(before->launch(before, device, &call, tiles_of(a, BLOCK), a->stream));
   }
-  return row->launch(row, device, &call, tiles_of(a, tall ? BLOCK : PART), a->stream);
+  return row->launch(row, device, &call, tiles_of(a, height), a->stream);
 }
 
 libgemm_status libgemm_cast(const libgemm_cast_args *args) {

@@ -1,4 +1,6 @@
 /* grouped_mm.c: the call over packed rows, columns or K. A B that all groups of rows share becomes one dense GEMM. */
+#include "api/grouped_mm.h"
+
 #include <stddef.h>
 #include <string.h>
 
@@ -38,9 +40,8 @@ static libgemm_status check_words(const libgemm_grouped_mm_args *a) {
   return LIBGEMM_OK;
 }
 
-/* Read and check a call. Where it is not empty, *o is what it multiplies. */
-static libgemm_status check_args(const libgemm_grouped_mm_args *args, libgemm_grouped_mm_args *a, struct operands *o,
-                                 struct problem *p) {
+libgemm_status check_grouped(const libgemm_grouped_mm_args *args, libgemm_grouped_mm_args *a, struct operands *o,
+                             struct problem *p) {
   TRY(read_args(args, offsetof(libgemm_grouped_mm_args, batch_stride_a), a, sizeof *a, "libgemm_grouped_mm_args"));
   STATE_PROBLEM(p, OP_GROUPED_MM, a);
   STATE_MATRICES(p, a);
@@ -102,12 +103,12 @@ static libgemm_gemm_args as_gemm(const libgemm_grouped_mm_args *a) {
                              .b_scale_stride_k = a->b_scale_stride_k};
 }
 
-static unsigned guards_met(const libgemm_grouped_mm_args *a, const struct operands *o) {
+unsigned grouped_guards(const libgemm_grouped_mm_args *a, const struct operands *o) {
   return (is_aligned(o) ? GUARD_ALIGN16 : 0) | tma_guards(o) | scaling_guard(a->scaling);
 }
 
-static libgemm_status check_pointers(const libgemm_grouped_mm_args *a, const struct operands *o,
-                                     const struct device *device) {
+libgemm_status check_grouped_pointers(const libgemm_grouped_mm_args *a, const struct operands *o,
+                                      const struct device *device) {
   bool wide = a->offs_format == LIBGEMM_ENDS_I64 || a->offs_format == LIBGEMM_OFFSETS_I64;
   TRY(check_operands(o, a->groups ? a->bias : NULL, device));
   if (a->scaling != LIBGEMM_SCALING_NONE && o->reads_ab) TRY(check_scales(a->a_scale, a->b_scale, device));
@@ -115,7 +116,7 @@ static libgemm_status check_pointers(const libgemm_grouped_mm_args *a, const str
   return check_array("offs", a->offs, wide ? sizeof(int64_t) : sizeof(int32_t), device);
 }
 
-static void fill_call(const libgemm_grouped_mm_args *a, const struct operands *o, struct call *call) {
+void place_grouped(const libgemm_grouped_mm_args *a, const struct operands *o, struct call *call) {
   bool wide = a->offs_format == LIBGEMM_ENDS_I64 || a->offs_format == LIBGEMM_OFFSETS_I64;
   bool leading_zero = a->offs_format == LIBGEMM_OFFSETS_I32 || a->offs_format == LIBGEMM_OFFSETS_I64;
   uint64_t skip = !leading_zero ? 0 : wide ? sizeof(int64_t) : sizeof(int32_t);
@@ -160,9 +161,9 @@ static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operand
   struct plan made;
   const struct plan *plan;
   struct call call;
-  TRY(check_pointers(a, o, device));
+  TRY(check_grouped_pointers(a, o, device));
   TRY(plan_for(p, device, make_plan, &made, &plan));
-  fill_call(a, o, &call);
+  place_grouped(a, o, &call);
   call.function = function_of(plan, device);
   TRY(find_maps(plan, device, &call));
   call.splits = plan->splits;
@@ -177,13 +178,13 @@ libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
   struct problem problem;
   const struct device *device;
   int ordinal;
-  TRY(check_args(args, &a, &operands, &problem));
+  TRY(check_grouped(args, &a, &operands, &problem));
   if (is_empty(&a)) return LIBGEMM_OK;
   if (a.shared_b) {
     libgemm_gemm_args dense = as_gemm(&a);
     return libgemm_gemm(&dense);
   }
-  problem.met = guards_met(&a, &operands);
+  problem.met = grouped_guards(&a, &operands);
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
   RETURN_ON(device, run(&a, &operands, &problem, device));
@@ -195,7 +196,7 @@ libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args,
   struct problem problem;
   if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
   *bytes = 0; /* no row of this table needs one */
-  TRY(check_args(args, &a, &operands, &problem));
+  TRY(check_grouped(args, &a, &operands, &problem));
   if (!a.shared_b) return LIBGEMM_OK;
   libgemm_gemm_args dense = as_gemm(&a);
   return libgemm_gemm_workspace(&dense, bytes);
@@ -206,13 +207,13 @@ libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, i
   struct operands operands;
   struct problem problem;
   struct gpu gpu;
-  TRY(check_args(args, &a, &operands, &problem));
+  TRY(check_grouped(args, &a, &operands, &problem));
   if (a.shared_b) {
     libgemm_gemm_args dense = as_gemm(&a);
     return libgemm_gemm_explain(&dense, target, choice);
   }
   TRY(explain_gpu(target, &gpu));
   if (is_empty(&a)) return explain_on(NULL, &gpu, choice);
-  problem.met = guards_met(&a, &operands);
+  problem.met = grouped_guards(&a, &operands);
   return explain_on(&problem, &gpu, choice);
 }

@@ -1,16 +1,17 @@
 /* moe_cast.c: rows for a layer's products in 8 bits: by an index, gated, and cast with a scale for each 128. */
 #include <stddef.h>
 
+#include "api/moe.h"
 #include "internal.h"
 
-enum { BLOCK = 128, PART = 32 };
+enum { BLOCK = 128, PART = 16, GATHER_PART = 8 };
 
 void libgemm_moe_cast_args_init(libgemm_moe_cast_args *args, uint64_t size) {
   libgemm_moe_cast_args defaults = {.gate_alpha = 1.702f, .d_type = LIBGEMM_E4M3};
   init_args(args, size, &defaults, sizeof defaults);
 }
 
-static libgemm_status check_words(const libgemm_moe_cast_args *a) {
+libgemm_status check_moe_cast(const libgemm_moe_cast_args *a) {
   TRY(check_layer_type(a->a_type));
   if (a->d_type != LIBGEMM_E4M3)
     return fail(LIBGEMM_INVALID_ARGUMENT, "d_type = %d: allowed is LIBGEMM_E4M3 (4)", a->d_type);
@@ -30,6 +31,9 @@ static libgemm_status run(const libgemm_moe_cast_args *a, const struct device *d
   struct problem p = {.op = OP_MOE_CAST, .a_type = a->a_type, .d_type = a->a_type};
   bool aligned = ((uint64_t)a->a | (uint64_t)a->d) % 16 == 0 && ((a->lda | a->ldd | a->n) & (step - 1)) == 0;
   p.met = aligned ? GUARD_ALIGN16 : 0;
+  p.activation = a->activation;
+  if (a->gate) p.met |= GUARD_GATED | (a->gate == LIBGEMM_GATE_PAIRS ? GUARD_PAIRED : GUARD_HALVED);
+  if (a->activation == LIBGEMM_SILU) p.met |= GUARD_SWISH;
   state_gpu(&p, &device->gpu);
   if (a->a_count || !a->rows) TRY(check_array("a", a->a, (uint64_t)dtype_bytes(a->a_type), device));
   if (a->rows) TRY(check_array("rows", a->rows, sizeof(int32_t), device));
@@ -51,7 +55,7 @@ libgemm_status libgemm_moe_cast(const libgemm_moe_cast_args *args) {
   const struct device *device;
   int ordinal;
   TRY(read_args(args, sizeof a, &a, sizeof a, "libgemm_moe_cast_args"));
-  TRY(check_words(&a));
+  TRY(check_moe_cast(&a));
   if (a.m == 0 || a.n == 0) return LIBGEMM_OK;
   TRY(check_ld("lda", a.lda, columns_of_a(&a), a.gate ? "2 * n" : "n"));
   TRY(check_ld("ldd", a.ldd, a.n, "n"));
@@ -60,4 +64,29 @@ libgemm_status libgemm_moe_cast(const libgemm_moe_cast_args *args) {
   TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
   TRY(device_get(ordinal, &device));
   RETURN_ON(device, run(&a, device));
+}
+
+static libgemm_status run_gather(const struct gathered *g, libgemm_stream stream, const struct device *device) {
+  const struct row *row = NULL;
+  struct call call;
+  struct problem p = {.op = OP_MOE_GATHER, .a_type = LIBGEMM_E4M3, .d_type = LIBGEMM_BF16, .met = GUARD_ALIGN16};
+  state_gpu(&p, &device->gpu);
+  TRY(row_of_tile(&p, GATHER_PART, 0, device, &row));
+  clear(&call, offsetof(struct call, a_desc));
+  call.M = (int32_t)g->m, call.N = (int32_t)g->n, call.stored = (int32_t)g->a_count;
+  call.a_ptr = (CUdeviceptr)g->a, call.q_ptr = (CUdeviceptr)g->d, call.rows_ptr = (CUdeviceptr)g->rows;
+  call.a_scale = (CUdeviceptr)g->a_scale, call.scale_ptr = (CUdeviceptr)g->scale;
+  call.lda = call.ldd = g->n;
+  call.a_scale_stride_m = call.scale_stride_m = 1;
+  call.a_scale_stride_k = g->a_count, call.scale_stride_n = g->m;
+  return row->launch(row, device, &call, ceil_div(g->m, row->block_m) * ceil_div(g->n, row->block_n), stream);
+}
+
+libgemm_status gather_cast(const struct gathered *g, libgemm_stream stream) {
+  const struct device *device;
+  int ordinal;
+  if (g->m == 0 || g->n == 0) return LIBGEMM_OK;
+  TRY(device_of("workspace", (CUdeviceptr)g->d, &ordinal));
+  TRY(device_get(ordinal, &device));
+  RETURN_ON(device, run_gather(g, stream, device));
 }

@@ -4,8 +4,23 @@
 #include "internal.h"
 
 const char *const op_names[OP_COUNT] = {
-    "gemm",     "grouped_gemm",  "grouped_mm", "align", "moe_mm",    "moe_route",      "moe_sum",
-    "moe_gate", "moe_gate_grad", "moe_cast",   "cast",  "cast_rows", "cast_transpose", "cast_amax",
+    [OP_GEMM] = "gemm",
+    [OP_GROUPED_GEMM] = "grouped_gemm",
+    [OP_GROUPED_MM] = "grouped_mm",
+    [OP_ALIGN] = "align",
+    [OP_MOE_MM] = "moe_mm",
+    [OP_MOE_ROUTE] = "moe_route",
+    [OP_MOE_SUM] = "moe_sum",
+    [OP_MOE_GATE] = "moe_gate",
+    [OP_MOE_GATE_GRAD] = "moe_gate_grad",
+    [OP_MOE_CAST] = "moe_cast",
+    [OP_MOE_GATHER] = "moe_gather",
+    [OP_CAST_TENSOR] = "cast_tensor",
+    [OP_CAST_ROWS] = "cast_rows",
+    [OP_CAST_1X128] = "cast_1x128",
+    [OP_CAST_128X128] = "cast_128x128",
+    [OP_CAST_TRANSPOSE] = "cast_transpose",
+    [OP_CAST_AMAX] = "cast_amax",
 };
 
 static libgemm_status check_e4m3(const struct problem *p) {

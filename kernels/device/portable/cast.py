@@ -14,19 +14,26 @@ BY_1X128 = tl.constexpr(3)
 BY_128X128 = tl.constexpr(4)
 BLOCK = tl.constexpr(128)
 MOST = tl.constexpr(448.0)
+INVERSE = tl.constexpr(0.002232142857142857)  # of MOST
 LEAST_SCALE = tl.constexpr(1.1754943508222875e-38)  # the least normal float32: what divides by it is finite
 
 
 @triton.jit
+def numbers(x):
+    """x as float32, and NaN for Inf, of which e4m3 has none: it is NaN in what is made, and counts for no scale."""
+    x = x.to(tl.float32)
+    return x * 0.0 + x
+
+
+@triton.jit
 def to_e4m3(x, factor, HARDWARE: tl.constexpr):
-    """x * factor, float32, as e4m3's bytes: to the nearest, and of two to the even one; what is too large becomes 448.
-    Inf, of which e4m3 has none, becomes NaN. HARDWARE: the GPU has an instruction for it."""
-    finite = tl.abs(x) < float("inf")
-    x = tl.maximum(x * factor, -MOST, propagate_nan=tl.PropagateNan.ALL)
-    x = tl.minimum(x, MOST, propagate_nan=tl.PropagateNan.ALL)
+    """x * factor, of numbers(), as e4m3's bytes: to the nearest, and of two to the even one; what is too large becomes
+    448. HARDWARE: the GPU has an instruction for it, which does all that."""
+    x *= factor
     if HARDWARE:
-        code = x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
-        return tl.where(finite, code, 0x7F).to(tl.uint8)
+        return x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
+    x = tl.maximum(x, -MOST, propagate_nan=tl.PropagateNan.ALL)
+    x = tl.minimum(x, MOST, propagate_nan=tl.PropagateNan.ALL)
     bits = x.to(tl.int32, bitcast=True)
     size = bits & 0x7FFFFFFF
     # Three bits of mantissa are kept, after half a unit of them less one, or of an odd one just half, is added; and the
@@ -34,29 +41,37 @@ def to_e4m3(x, factor, HARDWARE: tl.constexpr):
     normal = ((size + 0x7FFFF + ((size >> 20) & 1)) >> 20) - (120 << 3)
     small = (tl.abs(x) + 16384.0).to(tl.int32, bitcast=True) - 0x46800000
     code = tl.where(size < 0x3C800000, small, normal) | ((bits >> 24) & 0x80)
-    return tl.where(finite & (x == x), code, 0x7F).to(tl.uint8)
+    return tl.where(x == x, code, 0x7F).to(tl.uint8)
 
 
 @triton.jit
-def magnitude(x):
-    """Of what counts for a scale: neither Inf nor NaN."""
-    size = tl.abs(x)
-    return tl.where(size < float("inf"), size, 0.0)
-
-
-@triton.jit
-def scale_of(most, scale_power_of_two):
-    """The scale of numbers of which `most` is the largest magnitude: 1 where all are 0. With scale_power_of_two = 1 it
-    is rounded up to one."""
-    scale = tl.maximum(tl.div_rn(most, tl.full(most.shape, MOST, tl.float32)), LEAST_SCALE)
+def scale_of(most, scale_power_of_two, HARDWARE: tl.constexpr):
+    """The scale of numbers of which `most` is the largest magnitude, NaN without one: 1 where all are 0. With
+    scale_power_of_two = 1 it is rounded up to one."""
+    if HARDWARE:
+        # Rounded as a division is, by one step from the product with 1/448 (Markstein, IBM J. Res. Dev. 34, 1990): no
+        # quotient that counts is subnormal. A GPU as old as those without the instruction above is spared no time.
+        scale = most * INVERSE
+        scale = tl.fma(tl.fma(scale, -MOST, most), INVERSE, scale)
+    else:
+        scale = tl.div_rn(most, tl.full(most.shape, MOST, tl.float32))
+    scale = tl.maximum(scale, LEAST_SCALE)
     if scale_power_of_two == 1:
         scale = ((scale.to(tl.int32, bitcast=True) + 0x7FFFFF) & 0x7F800000).to(tl.float32, bitcast=True)
     return tl.where(most > 0.0, scale, 1.0)
 
 
 @triton.jit
-def factor_of(scale):
-    return tl.div_rn(tl.full(scale.shape, 1.0, tl.float32), scale)
+def factor_of(scale, HARDWARE: tl.constexpr):
+    """1 / scale, to the nearest. Neither is subnormal."""
+    if HARDWARE:
+        one = scale * 0.0 + 1.0
+        factor = tl.fdiv(one, scale)
+        factor = tl.fma(factor, tl.fma(-scale, factor, one), factor)
+        factor = tl.fma(factor, tl.fma(-scale, factor, one), factor)
+    else:
+        factor = tl.div_rn(tl.full(scale.shape, 1.0, tl.float32), scale)
+    return factor
 
 
 @triton.jit
@@ -78,11 +93,12 @@ def tile_of(program, M, N, height):
 
 @triton.jit
 def load_tile(a_ptr, row, col, M, N, lda, BLOCK_M: tl.constexpr):
-    """BLOCK_M rows of a tile as float32, 0 outside of the matrix."""
+    """BLOCK_M rows of a tile as numbers(), 0 outside of the matrix."""
     rows = row + tl.arange(0, BLOCK_M)
     cols = col + tl.arange(0, BLOCK)
     inside = (rows < M)[:, None] & (cols < N)[None, :]
-    return tl.load(a_ptr + rows.to(tl.int64)[:, None] * lda + cols[None, :], mask=inside, other=0.0).to(tl.float32)
+    x = tl.load(a_ptr + rows.to(tl.int64)[:, None] * lda + cols[None, :], mask=inside, other=0.0)
+    return numbers(x)
 
 
 @triton.jit
@@ -98,10 +114,10 @@ def store_tile(x, to_ptr, factor, row, col, M, N, ld, BLOCK_M: tl.constexpr, HAR
 @triton.jit
 def largest(a_ptr, row, end, col, N, lda, BLOCK_M: tl.constexpr):
     """The largest magnitude of each column of a tile."""
-    most = tl.zeros((BLOCK,), tl.float32)
+    most = tl.zeros((BLOCK_M, BLOCK), tl.float32)
     for first in range(row, end, BLOCK_M):
-        most = tl.maximum(most, tl.max(magnitude(load_tile(a_ptr, first, col, end, N, lda, BLOCK_M)), 0))
-    return most
+        most = tl.maximum(most, tl.abs(load_tile(a_ptr, first, col, end, N, lda, BLOCK_M)))
+    return tl.max(most, 0)
 
 
 @triton.jit
@@ -124,65 +140,42 @@ def cast_amax(
         batch, row, col, end = tile_of(tl.program_id(0), M, N, BLOCK)
         a_ptr += batch * batch_stride_a
         words = amax_ptr + batch * (M.to(tl.int64) + N)
-        most = tl.zeros((BLOCK,), tl.float32)
-        for first in range(row, end, BLOCK_M):
-            size = magnitude(load_tile(a_ptr, first, col, end, N, lda, BLOCK_M))
-            most = tl.maximum(most, tl.max(size, 0))
-            if granularity == ROW:
+        if granularity == TENSOR:
+            of_tile = tl.max(largest(a_ptr, row, end, col, N, lda, BLOCK_M), 0)
+            tl.atomic_max(amax_ptr + batch, of_tile.to(tl.int32, bitcast=True), sem="relaxed")
+        else:
+            most = tl.zeros((BLOCK_M, BLOCK), tl.float32)
+            for first in range(row, end, BLOCK_M):
+                size = tl.abs(load_tile(a_ptr, first, col, end, N, lda, BLOCK_M))
+                most = tl.maximum(most, size)
                 rows = first + tl.arange(0, BLOCK_M)
-                of_rows = tl.max(size, 1).to(tl.int32, bitcast=True)
-                tl.atomic_max(words + rows, of_rows, mask=rows < end, sem="relaxed")
-        if granularity == TENSOR:
-            tl.atomic_max(amax_ptr + batch, tl.max(most, 0).to(tl.int32, bitcast=True), sem="relaxed")
-        else:
+                of_rows = tl.maximum(tl.max(size, 1), 0.0)  # of NaN alone there is none
+                tl.atomic_max(words + rows, of_rows.to(tl.int32, bitcast=True), mask=rows < end, sem="relaxed")
             cols = col + tl.arange(0, BLOCK)
-            tl.atomic_max(words + M + cols, most.to(tl.int32, bitcast=True), mask=cols < N, sem="relaxed")
+            of_cols = tl.max(most, 0).to(tl.int32, bitcast=True)
+            tl.atomic_max(words + M + cols, of_cols, mask=cols < N, sem="relaxed")
 
 
 @triton.jit
-def scales_of_rows(
-    x, of_tile, batch, row, col, M, N, scale_ptr, amax_ptr, scale_stride_m, scale_stride_n, granularity,
-    scale_power_of_two, scale_given, BLOCK_M: tl.constexpr,
-):  # fmt: skip
-    """What each row of `x`, a part of a tile of which `of_tile` is the largest magnitude, is divided by. They are
-    stored too; of a matrix they may be given instead. scale_ptr is this matrix's."""
-    rows = row + tl.arange(0, BLOCK_M)
-    every = tl.zeros((BLOCK_M,), tl.float32)
-    if (granularity == TENSOR) & (scale_given == 1):
-        scale = every + tl.load(scale_ptr)
+def factor_of_matrix(scale_ptr, amax_ptr, first, scale_power_of_two, scale_given, HARDWARE: tl.constexpr):
+    """One over a matrix's scale, which is given, and may be any number, or made of its largest magnitude and stored: by
+    the `first` of its tiles."""
+    if scale_given == 1:
+        factor = factor_of(tl.load(scale_ptr), False)
     else:
-        to_ptr = scale_ptr + tl.zeros((BLOCK_M,), tl.int64)
-        place = rows  # those below `count` store it
-        if granularity == TENSOR:
-            most = every + load_amax(amax_ptr, batch, True)
-            count = tl.where(col == 0, 1, 0)
-        elif granularity == ROW:
-            most = load_amax(amax_ptr + batch * (M.to(tl.int64) + N), rows, rows < M)
-            to_ptr += rows
-            count = tl.where(col == 0, M, 0)
-        elif granularity == BY_1X128:
-            most = tl.max(magnitude(x), 1)
-            to_ptr += rows.to(tl.int64) * scale_stride_m + (col // BLOCK).to(tl.int64) * scale_stride_n
-            count = M
-        else:
-            most = every + of_tile
-            to_ptr += (rows // BLOCK).to(tl.int64) * scale_stride_m + (col // BLOCK).to(tl.int64) * scale_stride_n
-            place = rows % BLOCK
-            count = 1
-        scale = scale_of(most, scale_power_of_two)
-        if scale_ptr.to(tl.int64) != 0:
-            tl.store(to_ptr, scale, mask=place < count)
-    return scale
+        scale = scale_of(load_amax(amax_ptr, 0, True), scale_power_of_two, HARDWARE)
+        tl.store(scale_ptr, scale, mask=first)
+        factor = factor_of(scale, HARDWARE)
+    return factor
 
 
 @triton.jit
-def cast(
+def cast_tensor(
     a_ptr, q_ptr, scale_ptr, amax_ptr, M, N, lda, ldd, batch_stride_a, batch_stride_d, batch_stride_scale,
-    scale_stride_m, scale_stride_n, granularity, scale_power_of_two, scale_given,
+    scale_power_of_two, scale_given,
     ALIGN: tl.constexpr, BLOCK_M: tl.constexpr, HARDWARE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    """q = A / scale by tiles of 128 columns, of all granularities but ROW. By 128X128 tiles are as high, and gone over
-    twice."""
+    """q = A / scale of matrices with one scale each, by tiles of 128 columns."""
     if OVERLAP:
         wait_for_last_kernel()
     lda = lda // ALIGN * ALIGN
@@ -190,89 +183,73 @@ def cast(
     batch_stride_a = batch_stride_a // ALIGN * ALIGN
     batch_stride_d = batch_stride_d // ALIGN * ALIGN
     N = N // ALIGN * ALIGN
-    batch, row, col, end = tile_of(tl.program_id(0), M, N, tl.where(granularity == BY_128X128, BLOCK, BLOCK_M))
-    a_ptr += batch * batch_stride_a
-    q_ptr += batch * batch_stride_d
+    batch, row, col, end = tile_of(tl.program_id(0), M, N, BLOCK_M)
+    x = load_tile(a_ptr + batch * batch_stride_a, row, col, end, N, lda, BLOCK_M)
     scale_ptr += batch * batch_stride_scale
-    of_tile = 0.0
-    if granularity == BY_128X128:
-        of_tile = tl.max(largest(a_ptr, row, end, col, N, lda, BLOCK_M), 0)
-    for first in range(row, end, BLOCK_M):
-        x = load_tile(a_ptr, first, col, M, N, lda, BLOCK_M)
-        scale = scales_of_rows(
-            x, of_tile, batch, first, col, M, N, scale_ptr, amax_ptr, scale_stride_m, scale_stride_n, granularity,
-            scale_power_of_two, scale_given, BLOCK_M,
-        )  # fmt: skip
-        store_tile(x, q_ptr, factor_of(scale), first, col, M, N, ldd, BLOCK_M, HARDWARE)
+    first = (row == 0) & (col == 0)
+    factor = factor_of_matrix(scale_ptr, amax_ptr + batch, first, scale_power_of_two, scale_given, HARDWARE)
+    factor += tl.zeros((BLOCK_M,), tl.float32)
+    store_tile(x, q_ptr + batch * batch_stride_d, factor, row, col, end, N, ldd, BLOCK_M, HARDWARE)
 
 
 @triton.jit
-def scales_of_columns(
-    most, batch, row, col, M, N, scale_t_ptr, amax_ptr, scale_t_stride_n, scale_t_stride_m, granularity,
-    scale_power_of_two,
-):  # fmt: skip
-    """What each column of a tile is divided by where D^T has scales of its own; `most` are their largest magnitudes."""
-    cols = col + tl.arange(0, BLOCK)
-    to_ptr = scale_t_ptr + cols.to(tl.int64) * scale_t_stride_n + (row // BLOCK).to(tl.int64) * scale_t_stride_m
-    count = N
-    if granularity == ROW:
-        most = load_amax(amax_ptr + batch * (M.to(tl.int64) + N) + M, cols, cols < N)
-        to_ptr = scale_t_ptr + cols.to(tl.int64)
-        count = tl.where(row == 0, N, 0)
-    scale = scale_of(most, scale_power_of_two)
-    tl.store(to_ptr, scale, mask=cols < count)
-    return scale
-
-
-@triton.jit
-def cast_transpose(
-    a_ptr, q_ptr, q_t_ptr, scale_ptr, scale_t_ptr, amax_ptr, M, N, lda, ldd, ldd_t,
-    batch_stride_a, batch_stride_d, batch_stride_d_t, batch_stride_scale, batch_stride_scale_t,
-    scale_stride_m, scale_stride_n, scale_t_stride_n, scale_t_stride_m, granularity, scale_power_of_two, scale_given,
+def cast_1x128(
+    a_ptr, q_ptr, scale_ptr, M, N, lda, ldd, batch_stride_a, batch_stride_d, batch_stride_scale,
+    scale_stride_m, scale_stride_n, scale_power_of_two,
     ALIGN: tl.constexpr, BLOCK_M: tl.constexpr, HARDWARE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    """q = A / scale, unless null, and q_t = A^T over its own scales, by tiles of 128 x 128. By ROW and 1X128 those are
-    of A's columns, whole or 128 rows of them; else they are A's."""
+    """q = A / scale by 1X128."""
     if OVERLAP:
         wait_for_last_kernel()
     lda = lda // ALIGN * ALIGN
     ldd = ldd // ALIGN * ALIGN
-    ldd_t = ldd_t // ALIGN * ALIGN
     batch_stride_a = batch_stride_a // ALIGN * ALIGN
     batch_stride_d = batch_stride_d // ALIGN * ALIGN
-    batch_stride_d_t = batch_stride_d_t // ALIGN * ALIGN
-    M = M // ALIGN * ALIGN
+    N = N // ALIGN * ALIGN
+    batch, row, col, end = tile_of(tl.program_id(0), M, N, BLOCK_M)
+    x = load_tile(a_ptr + batch * batch_stride_a, row, col, end, N, lda, BLOCK_M)
+    scale = scale_of(tl.max(tl.abs(x), 1), scale_power_of_two, HARDWARE)
+    rows = row + tl.arange(0, BLOCK_M)
+    to_ptr = scale_ptr + batch * batch_stride_scale + (col // BLOCK).to(tl.int64) * scale_stride_n
+    tl.store(to_ptr + rows.to(tl.int64) * scale_stride_m, scale, mask=rows < end)
+    factor = factor_of(scale, HARDWARE)
+    store_tile(x, q_ptr + batch * batch_stride_d, factor, row, col, end, N, ldd, BLOCK_M, HARDWARE)
+
+
+@triton.jit
+def cast_128x128(
+    a_ptr, q_ptr, scale_ptr, M, N, lda, ldd, batch_stride_a, batch_stride_d, batch_stride_scale,
+    scale_stride_m, scale_stride_n, scale_power_of_two,
+    ALIGN: tl.constexpr, BLOCK_M: tl.constexpr, HARDWARE: tl.constexpr, OVERLAP: tl.constexpr,
+):  # fmt: skip
+    """q = A / scale by 128X128: a tile as a whole where a thread reads several elements at once, else in parts of
+    BLOCK_M rows, gone over twice."""
+    if OVERLAP:
+        wait_for_last_kernel()
+    lda = lda // ALIGN * ALIGN
+    ldd = ldd // ALIGN * ALIGN
+    batch_stride_a = batch_stride_a // ALIGN * ALIGN
+    batch_stride_d = batch_stride_d // ALIGN * ALIGN
     N = N // ALIGN * ALIGN
     batch, row, col, end = tile_of(tl.program_id(0), M, N, BLOCK)
     a_ptr += batch * batch_stride_a
-    if scale_ptr.to(tl.int64) != 0:
-        scale_ptr += batch * batch_stride_scale
-    most = tl.zeros((BLOCK,), tl.float32)
-    if granularity >= BY_1X128:
-        most = largest(a_ptr, row, end, col, N, lda, BLOCK_M)
-    of_columns = tl.zeros((BLOCK,), tl.float32)
-    if (granularity == ROW) | (granularity == BY_1X128):
-        of_columns = scales_of_columns(
-            most, batch, row, col, M, N, scale_t_ptr + batch * batch_stride_scale_t, amax_ptr, scale_t_stride_n,
-            scale_t_stride_m, granularity, scale_power_of_two,
-        )  # fmt: skip
-    of_tile = tl.max(most, 0)
-    cols = col + tl.arange(0, BLOCK)
-    for first in range(row, end, BLOCK_M):
-        x = load_tile(a_ptr, first, col, end, N, lda, BLOCK_M)
-        scale = scales_of_rows(
-            x, of_tile, batch, first, col, M, N, scale_ptr, amax_ptr, scale_stride_m, scale_stride_n, granularity,
-            scale_power_of_two, scale_given, BLOCK_M,
-        )  # fmt: skip
-        if q_ptr.to(tl.int64) != 0:
-            store_tile(x, q_ptr + batch * batch_stride_d, factor_of(scale), first, col, end, N, ldd, BLOCK_M, HARDWARE)
-        own = of_columns
-        if (granularity == TENSOR) | (granularity == BY_128X128):
-            own = tl.zeros((BLOCK,), tl.float32) + tl.max(scale, 0)  # they are all the same
-        rows = first + tl.arange(0, BLOCK_M)
-        inside = (cols < N)[:, None] & (rows < end)[None, :]
-        to_ptr = q_t_ptr + batch * batch_stride_d_t + cols.to(tl.int64)[:, None] * ldd_t + rows[None, :]
-        tl.store(to_ptr, tl.trans(to_e4m3(x, factor_of(own)[None, :], HARDWARE)), mask=inside)
+    q_ptr += batch * batch_stride_d
+    to_ptr = scale_ptr + batch * batch_stride_scale + (col // BLOCK).to(tl.int64) * scale_stride_n
+    to_ptr += (row // BLOCK).to(tl.int64) * scale_stride_m
+    every = tl.zeros((BLOCK_M,), tl.float32)
+    if BLOCK_M == BLOCK:
+        x = load_tile(a_ptr, row, col, end, N, lda, BLOCK_M)
+        scale = scale_of(tl.max(tl.max(tl.abs(x), 0), 0), scale_power_of_two, HARDWARE)
+        tl.store(to_ptr, scale)
+        store_tile(x, q_ptr, every + factor_of(scale, HARDWARE), row, col, end, N, ldd, BLOCK_M, HARDWARE)
+    else:
+        most = tl.max(largest(a_ptr, row, end, col, N, lda, BLOCK_M), 0)
+        scale = scale_of(most, scale_power_of_two, HARDWARE)
+        tl.store(to_ptr, scale)
+        factor = every + factor_of(scale, HARDWARE)
+        for first in range(row, end, BLOCK_M):
+            x = load_tile(a_ptr, first, col, end, N, lda, BLOCK_M)
+            store_tile(x, q_ptr, factor, first, col, end, N, ldd, BLOCK_M, HARDWARE)
 
 
 @triton.jit
@@ -293,15 +270,15 @@ def cast_rows(
     a_ptr += batch * batch_stride_a + row * lda
     q_ptr += batch * batch_stride_d + row * ldd
     cols = tl.arange(0, BLOCK_N)
-    first = tl.load(a_ptr + cols, mask=cols < N, other=0.0).to(tl.float32)
-    size = magnitude(first)
+    first = numbers(tl.load(a_ptr + cols, mask=cols < N, other=0.0))
+    size = tl.abs(first)
     for col in range(BLOCK_N, N, BLOCK_N):
-        x = tl.load(a_ptr + col + cols, mask=col + cols < N, other=0.0).to(tl.float32)
-        size = tl.maximum(size, magnitude(x))
-    scale = scale_of(tl.max(size, 0), scale_power_of_two)
+        x = numbers(tl.load(a_ptr + col + cols, mask=col + cols < N, other=0.0))
+        size = tl.maximum(size, tl.abs(x))
+    scale = scale_of(tl.max(size, 0), scale_power_of_two, HARDWARE)
     tl.store(scale_ptr + batch * batch_stride_scale + row, scale)
-    factor = factor_of(scale)
+    factor = factor_of(scale, HARDWARE)
     tl.store(q_ptr + cols, to_e4m3(first, factor, HARDWARE), mask=cols < N)
     for col in range(BLOCK_N, N, BLOCK_N):
-        x = tl.load(a_ptr + col + cols, mask=col + cols < N, other=0.0).to(tl.float32)
+        x = numbers(tl.load(a_ptr + col + cols, mask=col + cols < N, other=0.0))
         tl.store(q_ptr + col + cols, to_e4m3(x, factor, HARDWARE), mask=col + cols < N)

@@ -80,6 +80,16 @@ def ask(scales, work, b_stride):
 
 
 @gluon.jit
+def let_go(stages, work):
+    """A tile's steps, of which a warpgroup has no rows: the other one needs its word as well."""
+    step = work.step
+    for _ in range(gl.maximum(work.count, 1)):
+        stages.wait_ready(step)
+        stages.release(step)
+        step += 1
+
+
+@gluon.jit
 def consume(
     stages, queue, out, turns, blocks, b_stride, NUMBER: gl.constexpr, ROWS: gl.constexpr, WIDTH: gl.constexpr,
     COOP: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
@@ -96,16 +106,22 @@ def consume(
     n = 0 if COOP else NUMBER
     work = queue.receive(n)
     while work.count >= 0:
-        asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), b_stride)
-        parts = zero_parts(ROWS, WIDTH, MOST)
         if not COOP:
             mbarrier.wait(turns.index(NUMBER), turn)
             turn ^= 1
-        parts = multiply_height(
-            stages, blocks, parts, turns, work, NUMBER, FIRST, GRAINS, WIDTH, COOP, PROMOTE, REGISTERS
-        )
-        out.out.epilogue.spread(asked, NUMBER)
-        phase = out.store(parts, NUMBER, phase, part_of(work, FIRST, SWAP))
+        has_rows = True
+        if FIRST > 0 and not SWAP:
+            has_rows = work.row + FIRST < work.end
+        if has_rows:
+            asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), b_stride)
+            parts = zero_parts(ROWS, WIDTH, MOST)
+            parts = multiply_height(
+                stages, blocks, parts, turns, work, NUMBER, FIRST, GRAINS, WIDTH, COOP, PROMOTE, REGISTERS
+            )
+            out.out.epilogue.spread(asked, NUMBER)
+            phase = out.store(parts, NUMBER, phase, part_of(work, FIRST, SWAP))
+        else:
+            let_go(stages, work)
         n += 1 if COOP else 2
         work = queue.receive(n)
     out.finish(work, NUMBER)

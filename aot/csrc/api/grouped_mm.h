@@ -1,0 +1,23 @@
+/* grouped_mm.h: the parts of libgemm_grouped_mm that the product of a gated layer of experts has too. */
+#ifndef LIBGEMM_API_GROUPED_MM_H
+#define LIBGEMM_API_GROUPED_MM_H
+
+#include "launch/call.h"
+#include "select/operands.h"
+#include "select/problem.h"
+
+/* Read and check a call. Where it is not empty, *o is what it multiplies. */
+libgemm_status check_grouped(const libgemm_grouped_mm_args *args, libgemm_grouped_mm_args *a, struct operands *o,
+                             struct problem *p);
+
+/* The guards that its memory and its scales meet. */
+unsigned grouped_guards(const libgemm_grouped_mm_args *a, const struct operands *o);
+
+/* INVALID_ARGUMENT unless `device`, which is entered, can use all that it reads and writes. */
+libgemm_status check_grouped_pointers(const libgemm_grouped_mm_args *a, const struct operands *o,
+                                      const struct device *device);
+
+/* What a launch is told of it. */
+void place_grouped(const libgemm_grouped_mm_args *a, const struct operands *o, struct call *call);
+
+#endif

@@ -1,0 +1,204 @@
+"""Layers of experts with 8-bit weights, and what casts their rows, in C: what each call launches, and bad scales."""
+
+import pytest
+from built import TARGET, needs
+from calls import allocate, at, launches, ok, refused, values
+from layers import EXPERTS, INNER, TOKENS, TOP_K, K, N, layer_call, one_launch
+from stand_in import in_stand_in
+
+E4M3 = 4
+# Of a layer whose weights are of 8 bits and stored as torch's linear has them.
+SCALED = {
+    "b_type": E4M3, "scaling": 3, "trans_b1": 1, "ldb1": K, "trans_b2": 1, "ldb2": INNER, "b1_scale": 8, "b2_scale": 9,
+    "batch_stride_b1_scale": 2, "batch_stride_b2_scale": 5, "b1_scale_stride_n": 1, "b1_scale_stride_k": 7,
+    "b2_scale_stride_n": 3, "b2_scale_stride_k": 4,
+}  # fmt: skip
+
+
+@in_stand_in()
+def test_rows_for_8_bits_are_gathered_gated_and_cast():
+    made = one_launch("moe_cast", gate_limit=7.0)
+    found = values(made)
+    assert made["kernel"] == "moe_cast" and "align16" in made["variant"]
+    assert made["grid"] == [3, 1, 1]  # 48 rows by 16, 80 columns by 128
+    told = ("a_ptr", "rows_ptr", "q_ptr", "scale_ptr", "M", "N", "stored", "lda", "ldd")
+    assert [found[x] for x in told] == [
+        at(0), at(7), at(3), at(4), TOKENS * TOP_K, INNER, TOKENS, 2 * INNER, INNER,
+    ]  # fmt: skip
+    assert [found[x] for x in ("scale_stride_m", "scale_stride_n", "gate_limit")] == [1, 48, 7.0]
+    found = values(one_launch("moe_cast", rows=0, a_count=0))
+    assert (found["rows_ptr"], found["stored"]) == (0, TOKENS * TOP_K)
+    for odd in ({"a": at(0) + 2}, {"d": at(3) + 8}, {"lda": 2 * INNER + 1}, {"ldd": INNER + 1}, {"n": INNER - 1}):
+        assert "align16" not in one_launch("moe_cast", **odd)["variant"], odd
+    assert one_launch("moe_cast", n=300, lda=600, ldd=300)["grid"] == [9, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "guards"),
+    [
+        ({}, "gated_halved_swish"), ({"activation": 2}, "gated_halved"), ({"gate": 2}, "gated_paired_swish"),
+        ({"gate": 2, "activation": 0}, "gated_paired"), ({"gate": 0, "activation": 0}, "linear"),
+        ({"gate": 0, "activation": 3}, ""),
+    ],
+)  # fmt: skip
+@in_stand_in()
+def test_rows_for_8_bits_have_a_kernel_for_each_gate(words, guards):
+    for odd, aligned in (({}, "align16"), ({"a": at(0) + 2}, "")):
+        made = one_launch("moe_cast", **words, **odd)
+        assert made["variant"].endswith("_".join(x for x in ("s1", aligned, guards) if x))
+        assert values(made).get("activation", 0) == words.get("activation", 3)
+
+
+def scaled_layer(**changes):
+    words = {name: at(value) if name in ("b1_scale", "b2_scale") else value for name, value in SCALED.items()}
+    made = layer_call("moe", **{**words, **changes})
+    return made.set(workspace_bytes=made.workspace())
+
+
+@pytest.mark.parametrize(("k", "inner"), [(K, INNER), (304, 528)])  # of a block of 128 each, and of three and five
+@in_stand_in()
+def test_a_layer_of_8_bit_weights_casts_its_rows_twice(k, inner):
+    made = scaled_layer(
+        k=k, ldx=k, ldb1=k, inner=inner, ldb2=inner, bias1=at(10), batch_stride_bias1=2 * inner, bias2=at(11),
+        batch_stride_bias2=N,
+    )  # fmt: skip
+    ok(made.run())
+    route, gather, first, gate, second, total = launches()
+    kernels = [x["kernel"] for x in (route, gather, gate, total)]
+    assert kernels == ["moe_route", "moe_cast", "moe_cast", "moe_sum"]
+    assert "grouped_mm" in first["kernel"] and "grouped_mm_e4m3" in second["variant"]
+    route, gather, first, gate, second, total = (values(x) for x in (route, gather, first, gate, second, total))
+    begin, end, entries = at(6), at(6) + made.workspace(), TOKENS * TOP_K
+    of_x, of_h = (4 * entries * -(-width // 128) for width in (k, inner))
+    places = [  # of the workspace, and their bytes
+        (route["rows_ptr"], 4 * entries), (route["places_ptr"], 4 * entries), (route["offs_ptr"], 4 * EXPERTS),
+        (route["counts_ptr"], 8 * EXPERTS), (gather["q_ptr"], entries * k), (gather["scale_ptr"], of_x),
+        (gate["a_ptr"], 2 * entries * 2 * inner), (gate["q_ptr"], entries * inner), (gate["scale_ptr"], of_h),
+        (total["a_ptr"], 2 * entries * N),
+    ]  # fmt: skip
+    ends = [at + size for at, size in places]
+    assert (
+        begin == places[0][0] and all(a <= b for a, (b, _) in zip(ends, places[1:], strict=False)) and ends[-1] <= end
+    )
+    assert all(place % 16 == 0 for place, _ in places)
+    assert (gather["a_ptr"], gather["rows_ptr"], gather["stored"]) == (at(0), route["rows_ptr"], TOKENS)
+    assert (gather["N"], gather["ldd"], gate["rows_ptr"], gate["N"], gate["lda"]) == (k, k, 0, inner, 2 * inner)
+    for product, cast, weights, number in ((first, gather, at(1), 1), (second, gate, at(2), 2)):
+        assert product["a_scale"] == cast["scale_ptr"] and product["b_scale"] == at(7 + number)
+        assert product["offs_ptr"] == route["offs_ptr"] and product.get("b_ptr", weights) == weights
+        assert (product["a_scale_stride_m"], product["a_scale_stride_k"]) == (1, entries)
+        assert (cast["scale_stride_m"], cast["scale_stride_n"]) == (1, entries)
+        names = (f"batch_stride_b{number}_scale", f"b{number}_scale_stride_n", f"b{number}_scale_stride_k")
+        told = ("batch_stride_b_scale", "b_scale_stride_n", "b_scale_stride_k")
+        assert [product[x] for x in told] == [SCALED[x] for x in names]
+    assert (first["bias_ptr"], second["bias_ptr"]) == (at(10), at(11))
+    assert (first["N"], second["N"], total["places_ptr"]) == (2 * inner, N, route["places_ptr"])
+
+
+@in_stand_in()
+def test_rows_of_8_bits_begin_on_16_bytes_whatever_their_width():
+    made = scaled_layer(k=70, inner=83, ldx=70, ldb1=70, ldb2=83)
+    ok(made.run())
+    _, gather, _, gate, _, _ = launches()
+    assert (values(gather)["ldd"], values(gate)["ldd"]) == (80, 96)
+
+
+@in_stand_in()
+def test_tokens_of_a_long_prompt_are_cast_once_and_gathered():
+    k, tokens = 1030, 8200  # rows begin on 16 bytes: 1040
+    memory = {"workspace": allocate(2**27)}
+    few = scaled_layer(tokens=tokens - 70, k=k, ldx=k, ldb1=k, **memory)
+    ok(few.run())
+    once = scaled_layer(tokens=tokens, top_k=1, k=2 * k, ldx=2 * k, ldb1=2 * k, **memory)
+    ok(once.run())
+    assert [x["kernel"] for x in launches()].count("moe_cast") == 4
+    many = scaled_layer(tokens=tokens, k=k, ldx=k, ldb1=k, **memory)
+    more = many.workspace() - few.workspace()
+    assert more > tokens * (1040 + 4 * 9)
+    before = len(launches())
+    ok(many.run())
+    made = launches()[before:]
+    assert [x["kernel"] for x in made if "grouped" not in x["kernel"]] == [
+        "moe_route", "moe_route", "cast_1x128", "moe_gather", "moe_cast", "moe_sum",
+    ]  # fmt: skip
+    route, _, cast, gather, first, gate, _, _ = (values(x) for x in made)
+    assert [cast[x] for x in ("a_ptr", "M", "N", "lda", "ldd")] == [at(0), tokens, k, k, 1040]
+    assert (cast["scale_stride_m"], cast["scale_stride_n"]) == (1, tokens)
+    told = ("a_ptr", "a_scale", "rows_ptr", "M", "N", "stored", "lda", "ldd", "a_scale_stride_m", "a_scale_stride_k")
+    assert [gather[x] for x in told] == [
+        cast["q_ptr"], cast["scale_ptr"], route["rows_ptr"], 2 * tokens, 1040, tokens, 1040, 1040, 1, tokens,
+    ]  # fmt: skip
+    assert (gather["scale_stride_m"], gather["scale_stride_n"]) == (1, 2 * tokens)
+    assert (first["a_scale"], first["a_scale_stride_k"]) == (gather["scale_ptr"], 2 * tokens)
+    places = [
+        (gather["q_ptr"], 2 * tokens * 1040), (gather["scale_ptr"], 2 * tokens * 4 * 9), (cast["q_ptr"], tokens * 1040),
+        (cast["scale_ptr"], tokens * 4 * 9), (gate["a_ptr"], 2 * tokens * 2 * 2 * INNER),
+    ]  # fmt: skip
+    ends = [place + size for place, size in places]
+    assert all(a <= b for a, (b, _) in zip(ends, places[1:], strict=False))
+    assert ends[-1] <= gate["q_ptr"] and all(place % 16 == 0 for place, _ in places)
+
+
+LARGE = {"tokens": 200, "inner": 192, "ldb2": 192, "k": 256, "ldx": 256, "ldb1": 256}  # a group has 133 rows
+
+
+@pytest.mark.parametrize(("gate", "limit"), [(1, 0.0), (2, 7.0)])
+@needs(90)
+@in_stand_in(SM=90)
+def test_large_groups_are_multiplied_gated_and_cast_in_one_launch(gate, limit):
+    made = scaled_layer(**LARGE, gate=gate, gate_limit=limit, bias1=at(10), batch_stride_bias1=384)
+    ok(made.set(workspace=allocate(made.workspace())).run())
+    route, gather, first, second, _ = launches()[-5:]
+    assert first["kernel"] == "moe_mm_scaled_coop" and "grouped_mm" in second["kernel"]
+    assert first["grid"][0] == (400 // 128 + EXPERTS) * 2  # tiles of 128 x 128 of H, at most
+    route, gather, first, second = (values(x) for x in (route, gather, first, second))
+    entries = 200 * TOP_K
+    assert [first[x] for x in ("M", "N", "K", "groups", "ldd", "gate")] == [entries, 192, 256, EXPERTS, 192, gate]
+    assert [first[x] for x in ("gate_limit", "gate_shift")] == ([7.0, 1.0] if limit else [float("inf"), 0.0])
+    assert (first["bias_ptr"], first["batch_stride_bias"], first["offs_ptr"]) == (at(10), 384, route["offs_ptr"])
+    told = ("a_scale", "a_scale_stride_m", "a_scale_stride_k", "b_scale", "batch_stride_b_scale", "b_scale_stride_n")
+    assert [first[x] for x in told] == [gather["scale_ptr"], 1, entries, at(8), 2, 1]
+    assert (first["scale_stride_m"], first["scale_stride_n"], first["b_scale_stride_k"]) == (1, entries, 7)
+    assert (second["a_scale"], second["a_scale_stride_k"]) == (first["scale_ptr"], entries)
+    assert first["q_ptr"] + entries * 192 <= first["scale_ptr"]
+
+
+@needs(90)
+@in_stand_in(SM=90)
+def test_other_layers_are_gated_and_cast_by_a_launch_of_their_own():
+    for change in (
+        {"tokens": 95}, {"inner": 160, "ldb2": 160}, {"activation": 2}, {"gate": 0, "activation": 0},
+        {"trans_b1": 0, "ldb1": 384}, {"ldb1": 264}, {"b1": at(1) + 8}, {"batch_stride_b1": 256 * 384 + 8}, {"k": 0},
+        {"batch_stride_b1": 0},
+    ):  # fmt: skip
+        made = scaled_layer(**{**LARGE, **change})
+        ok(made.set(workspace=allocate(made.workspace())).run())
+        kernels = [x["kernel"] for x in launches()[-6:]]
+        # Without K nothing of X is cast.
+        assert "moe_cast" in kernels and not any("moe_mm" in x for x in kernels), (change, kernels)
+
+
+@needs(90)
+@in_stand_in(SM="90,90")
+def test_what_is_wrong_with_a_large_layer_is_said_before_its_product():
+    for change, words in (
+        ({"b1_scale": 0}, "b_scale is NULL"), ({"b1_scale": at(8) + 2}, "b_scale = 0x"),
+        ({"b1": at(0, 1)}, "b is memory of GPU 1"), ({"ldb1": 255}, "ldb = 255"), ({"gate": 3}, "gate = 3"),
+        ({"gate_limit": -1.0}, "gate_limit = -1"), ({"bias1": at(4, 1)}, "bias is memory of GPU 1"),
+        ({"activation": 4}, "activation = 4"),
+    ):  # fmt: skip
+        made = scaled_layer(**{**LARGE, **change})
+        before = len(launches())
+        refused(made.set(workspace=allocate(made.workspace())).run(), "INVALID_ARGUMENT", words)
+        assert not any("_mm" in x["kernel"] for x in launches()[before:]), change
+
+
+@in_stand_in(SM=f"{TARGET},{TARGET}")
+def test_bad_scales_of_a_layer_are_refused_by_its_products():
+    for changes, words in (
+        ({"b1_scale": 0}, "b_scale is NULL"), ({"b2_scale": 0}, "b_scale is NULL"),
+        ({"b1_scale": at(8) + 2}, "b_scale = 0x"), ({"b1_scale": at(0, 1)}, "b_scale is memory of GPU 1"),
+    ):  # fmt: skip
+        refused(scaled_layer(**changes).run(), "INVALID_ARGUMENT", words)
+    huge = scaled_layer().set(tokens=2**30 - 400, k=2**31 - 300, inner=2**30 - 200, n=2**30 - 200)
+    refused(huge.run(), "UNSUPPORTED", f"tokens = {2**30 - 400}", "no memory holds that")

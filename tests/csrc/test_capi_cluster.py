@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 from built import needs
-from calls import Call, at, last_launch, launches, log, ok, refused, values
+from calls import Call, at, last_launch, launches, log, ok, records, refused, values
 from libgemm._library import lib, text
-from libgemm.inspect import manifest, variants
+from libgemm.inspect import variants
 from stand_in import in_stand_in, python, scratch
 from test_capi_fast import tiles
 from test_capi_threads import sources
@@ -123,7 +123,6 @@ def test_without_anything_to_share_a_cluster_row_never_runs():
 
 @in_stand_in()
 def test_kernels_that_wait_by_themselves_are_launched_so_and_no_others():
-    overlaps = {v["name"]: v["overlaps"] for v in manifest()["variants"]}
     own = [v for v in variants() if (v.target, v.op, v.d_type, v.precision) == (90, "gemm", "bf16", "exact")]
     seen = []
     for v in own:
@@ -131,8 +130,8 @@ def test_kernels_that_wait_by_themselves_are_launched_so_and_no_others():
         if "_blocks" in v.name:
             call.set(scaling=lib.LIBGEMM_SCALING_1X128_128X128, a_scale=at(7), b_scale=at(8))
         ok(call.set(workspace=at(6), workspace_bytes=1 << 30).run())
-        assert last_launch()["programmatic"] == overlaps[v.name], v.name
-        seen.append(overlaps[v.name])
+        assert last_launch()["programmatic"] == records()[v.name]["overlaps"], v.name
+        seen.append(records()[v.name]["overlaps"])
     assert True in seen and False in seen
     assert {launch["programmatic"] for launch in log("cuLaunchKernelEx")} == {0, 1}
 

@@ -4,9 +4,9 @@ import struct
 
 from built import needs
 from calls import Call as LegalCall
-from calls import K, at, last_launch, launches, ok, parameters, refused, values
+from calls import K, at, last_launch, launches, ok, parameters, records, refused, values
 from libgemm._library import text
-from libgemm.inspect import manifest, variants
+from libgemm.inspect import variants
 from stand_in import in_stand_in
 
 pytestmark = needs(90)  # these rows are Hopper's
@@ -38,7 +38,7 @@ def tiles(v, m: int, n: int) -> int:
 def maps(launch: dict) -> dict[str, tuple]:
     """name -> (address, rank, bytes of the map) of each descriptor, as the stand-in wrote it."""
     found = {}
-    used = {box["name"] for box in next(v for v in manifest()["variants"] if v["name"] == launch["variant"])["boxes"]}
+    used = {box["name"] for box in records()[launch["variant"]]["boxes"]}
     for known, parameter in parameters(launch):
         name = known["name"].removesuffix(".map")
         if name in used:  # a part of D as wide as that box leaves by it

@@ -3,9 +3,9 @@
 import itertools
 
 from built import needs
-from calls import Call, at, last_launch, launches, ok, refused, values
+from calls import Call, at, last_launch, launches, ok, records, refused, values
 from libgemm._library import text
-from libgemm.inspect import manifest, variants
+from libgemm.inspect import variants
 from stand_in import in_stand_in
 from test_capi_cluster import shares
 from test_capi_fast import maps, tiles
@@ -202,9 +202,7 @@ def test_c_and_python_expect_the_same_time_and_the_same_clusters():
 @in_stand_in()
 def test_a_row_takes_every_problem_of_the_gpu_suite_and_shares_its_k():
     """The suite's pads, types and sizes; some of its problems leave blocks without a step."""
-    assert [v["kernel"] for v in manifest()["variants"] if v["name"] == cluster_rows()[0].name] == [
-        "sm90.grouped_mm_cluster.grouped_mm_cluster"
-    ]
+    assert records()[cluster_rows()[0].name]["kernel"] == "sm90.grouped_mm_cluster.grouped_mm_cluster"
     for v in cluster_rows():
         seen, idle, cut = set(), 0, 0
         for case in group_cases(v):

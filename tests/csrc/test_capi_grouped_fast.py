@@ -5,9 +5,9 @@ import struct
 
 import pytest
 from built import needs
-from calls import GROUPS, Call, K, M, N, at, last_launch, launches, ok, refused, values, write
+from calls import GROUPS, Call, K, M, N, at, last_launch, launches, ok, records, refused, values, write
 from libgemm._library import text
-from libgemm.inspect import manifest, variants
+from libgemm.inspect import variants
 from stand_in import in_stand_in
 from test_capi_fast import MULTIPROCESSORS, maps
 
@@ -203,7 +203,6 @@ def most_tiles(v, ragged: int, m: int, n: int) -> int:
 
 @in_stand_in()
 def test_every_row_launches_as_many_blocks_as_fit_and_describes_matrices_group_by_group():
-    boxes = {record["name"]: record["boxes"] for record in manifest()["variants"]}
     seen = fast_rows()
     assert len(seen) > 40 and len(fast_rows("rows")) + len(fast_rows("equal")) == len(seen)
     for v in seen:
@@ -222,7 +221,7 @@ def test_every_row_launches_as_many_blocks_as_fit_and_describes_matrices_group_b
                 assert {x: found[f"{x}_step"] for x in "abd"} == steps, v.name
                 assert (found["M"], found["N"], found["K"], found["groups"]) == (m, n, K, GROUPS), v.name
                 shapes = {"a": (m, K)[:: -1 if v.trans_a else 1], "b": (K, n)[:: -1 if v.trans_b else 1]}
-                for i, (x, box) in enumerate(zip("abcd", boxes[v.name], strict=True)):
+                for i, (x, box) in enumerate(zip("abcd", records()[v.name]["boxes"], strict=True)):
                     rows, cols = shapes.get(x, (m, n))
                     ld = (4096 if x == "a" else LD) * (element if x in "ab" else d_bytes)
                     sizes, strides, extents = [cols, rows + (GROUPS - 1) * steps["d"]], [ld], [box["cols"], box["rows"]]

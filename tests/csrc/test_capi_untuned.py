@@ -3,9 +3,9 @@
 import struct
 
 import pytest
-from calls import Call, at, last_launch, log, ok, refused, values
+from calls import Call, at, last_launch, log, ok, records, refused, values
 from libgemm._library import text
-from libgemm.inspect import info, manifest, variants
+from libgemm.inspect import info, variants
 from stand_in import in_stand_in
 from test_capi_fast import BIG, MULTIPROCESSORS, call_of, maps, tiles
 
@@ -35,13 +35,12 @@ def every_row_launches(target: int) -> None:
 
 
 def maps_are_those_of_the_kernel(target: int) -> None:
-    records = {v["name"]: v for v in manifest()["variants"]}
     for v in (v for v in rows_of(target) if v.single):
         ok(call_of(v, beta=1.0).run())
         found = maps(last_launch())
         assert sorted(found) == ["a", "b", "c", "d"]
         a, b = ("mk", "km")[v.trans_a], ("kn", "nk")[v.trans_b]
-        for i, (box, (rows, cols)) in enumerate(zip(records[v.name]["boxes"], (a, b, "mn", "mn"), strict=True)):
+        for i, (box, (rows, cols)) in enumerate(zip(records()[v.name]["boxes"], (a, b, "mn", "mn"), strict=True)):
             # as the stand-in writes a map: sizes, strides, box, strides of elements; rank, type, interleave, swizzle
             address, *words = struct.unpack_from("<Q5Q4Q5H5B4B", found["abcd"[i]][1], 8)
             assert address == at(i)

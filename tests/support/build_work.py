@@ -18,7 +18,7 @@ import build.__main__ as build_main
 import build.publish
 from build.publish import files_in
 
-SECONDS = 120  # after which a build counts as hanging
+SECONDS = 600  # after which a build counts as hanging, on a machine that is slow and busy too
 PRODUCTS = ("dist", "runtime", ".cache")
 
 

@@ -19,7 +19,7 @@ PLACE = 1 << 16  # bytes between the places that operands stand at
 PLACES = 16
 M, N, K, GROUPS = 96, 80, 64, 3
 HOST = ctypes.create_string_buffer(4096)  # memory the driver does not know
-manifest = functools.cache(inspect.manifest)
+manifest = functools.cache(inspect.manifest)  # seconds of a test that reads it for each call
 
 
 @functools.cache
@@ -187,6 +187,12 @@ def log(*calls: str) -> list[dict]:
 
 
 @functools.cache
+def records() -> dict[str, dict]:
+    """The manifest's records by variant."""
+    return {v["name"]: v for v in manifest()["variants"]}
+
+
+@functools.cache
 def variant_of(entry: str, capability: int = 0) -> dict:
     """The manifest's record of the variant with this entry point; of a target below, its code may be that GPU's too."""
     found = [row for row in manifest()["variants"] if row["entry"] == entry]
@@ -222,9 +228,7 @@ def count(function: str) -> int:
 
 def parameters(launch: dict) -> list[tuple[dict, dict]]:
     """What the kernel's own parameter table and the launch say of each argument."""
-    params = next(
-        manifest()["signatures"][v["signature"]] for v in manifest()["variants"] if v["name"] == launch["variant"]
-    )
+    params = manifest()["signatures"][records()[launch["variant"]]["signature"]]
     assert [p["size"] for p in params] == [p["size"] for p in launch["params"]]
     return list(zip(params, launch["params"], strict=True))
 

@@ -116,9 +116,9 @@ def origin(path: Path, command: str, report: dict, built: str | None) -> str:
 
 def correctness(path: Path, report: dict, built: str | None) -> str:
     return wrapped(
-        f"Correctness {origin(path, 'make gpu-test', report, built)} Every kernel that a call can name, edge rules, the "
-        f"three seed programs, {report['checks']['random']:,} random problems against float64, Triton {report['triton']}: "
-        f"{report['passed']} passed, {report['failed']} failed."
+        f"Correctness {origin(path, 'make gpu-test', report, built)} Every kernel that a call can name, edge rules, "
+        f"the three seed programs, {report['checks']['random']:,} random problems against float64, Triton "
+        f"{report['triton']}: {report['passed']} passed, {report['failed']} failed."
     )
 
 

@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
 import libgemm  # noqa: E402
 import libgemm.torch  # noqa: E402
 import torch  # noqa: E402
-from libgemm.frameworks.torch.experts import experts_forward, gate_of  # noqa: E402
+from libgemm.frameworks.torch.of_transformers import experts_forward, gate_of  # noqa: E402
 
 from bench.measure import about  # noqa: E402
 from bench.measure.timing import alternate, alternate_launched  # noqa: E402

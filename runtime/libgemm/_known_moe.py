@@ -16,8 +16,11 @@ from libgemm._library import check, ffi, lib
 
 FIELDS = ("x", "b1", "b2", "d", "bias1", "bias2", "ids", "weights")  # of libgemm_moe_args, one behind the other
 PLACES = 8 * len(FIELDS)
-OFFSETS = {name: ffi.offsetof("libgemm_moe_args", name) for name in (*FIELDS, "workspace", "stream")}
-assert [OFFSETS[name] - OFFSETS["x"] for name in FIELDS] == list(range(0, PLACES, 8))
+SCALES = ("b1_scale", "b2_scale")  # one behind the other as well
+OF_SCALES = 8 * len(SCALES)
+OFFSETS = {name: ffi.offsetof("libgemm_moe_args", name) for name in (*FIELDS, *SCALES, "workspace", "stream")}
+for first, names in (("x", FIELDS), ("b1_scale", SCALES)):
+    assert [OFFSETS[name] - OFFSETS[first] for name in names] == list(range(0, 8 * len(names), 8))
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +29,7 @@ class Kept:
 
     args: Any
     places: Any  # its pointers of FIELDS, as one piece
+    scales: Any  # those of SCALES
     d: Any
     workspace: Any
     stream: Any
@@ -42,9 +46,11 @@ def plain(x: Any) -> bool:
     return kind is _known.Tensor or kind is _known.Parameter
 
 
-def again(tensors: tuple[Any, ...], options: tuple[Any, ...], stream: Any) -> tuple[Any, Any]:
-    """Make the call on these tensors, in the order of FIELDS, None for absent ones: (its output, None). Or (None, what
-    to keep it under when it has gone the general way), or (None, None)."""
+def again(
+    tensors: tuple[Any, ...], options: tuple[Any, ...], stream: Any, scales: tuple[Any, ...] = ()
+) -> tuple[Any, Any]:
+    """Make the call on these tensors, in the order of FIELDS, None for absent ones, and of 8-bit weights on both
+    scales: (its output, None). Or (None, what to keep it under when it has gone the general way), or (None, None)."""
     out, weights = tensors[3], tensors[7]
     if stream is not None or _known.Tensor is None or not all(t is None or plain(t) for t in tensors):
         return None, None
@@ -52,7 +58,12 @@ def again(tensors: tuple[Any, ...], options: tuple[Any, ...], stream: Any) -> tu
         return None, None
     try:
         described, places = _known.describe(*tensors)
-        key = described, options
+        of_scales, places_of_scales = None, b""
+        if scales:
+            if not all(map(_known.is_plain, scales)):
+                return None, None
+            of_scales, places_of_scales = _known.describe(*scales, None, None, None)
+        key = described, of_scales, options
         free = calls.get(key)
     except Exception:  # a tensor that cannot be read, or an option that is no word or number: the general way tells
         return None, None
@@ -65,6 +76,8 @@ def again(tensors: tuple[Any, ...], options: tuple[Any, ...], stream: Any) -> tu
     except IndexError:  # all in use by other threads
         return None, key
     kept.places.raw = places
+    if scales:
+        kept.scales.raw = places_of_scales[:OF_SCALES]
     made = out
     if made is None:
         made = kept.new_out()
@@ -83,11 +96,12 @@ def again(tensors: tuple[Any, ...], options: tuple[Any, ...], stream: Any) -> tu
 
 
 def keep(key: Any, args: Any, tensors: tuple[Any, ...], made: Any) -> None:
-    """Keep a filled struct under its key, and none of the tensors that it was filled from; `made` is its output."""
+    """Keep a filled struct under its key, and none of the tensors that it was filled from, scales among them; `made` is
+    its output."""
     torch, x = sys.modules["torch"], tensors[0]
     if x.dtype is not torch.bfloat16 or any(t is not None and t.device != x.device for t in tensors):
         return
-    if not all(option is None or isinstance(option, (str, int, float)) for option in key[1]):
+    if not all(option is None or isinstance(option, (str, int, float)) for option in key[-1]):
         return
     memory = ffi.buffer(args)
 
@@ -99,7 +113,8 @@ def keep(key: Any, args: Any, tensors: tuple[Any, ...], made: Any) -> None:
         calls.clear()
     calls.setdefault(key, []).append(
         Kept(
-            args, _known.bytes_type(PLACES).from_buffer(memory, OFFSETS["x"]), word("d"), word("workspace"),
+            args, _known.bytes_type(PLACES).from_buffer(memory, OFFSETS["x"]),
+            _known.bytes_type(OF_SCALES).from_buffer(memory, OFFSETS["b1_scale"]), word("d"), word("workspace"),
             word("stream"), x.get_device(), partial(new, made.shape, dtype=made.dtype),
             partial(new, args.workspace_bytes, dtype=torch.uint8),
         )

@@ -170,9 +170,10 @@ def moe(
     if scaling not in (None, "1x128_128x128"):
         raise invalid(f"scaling = {scaling!r}: allowed are None and '1x128_128x128'")
     tensors = (x, w_in, w_out, out, bias_in, bias_out, expert_ids, weights)
+    scales = (w_in_scale, w_out_scale) if scaling is not None else ()
     key = None
-    if scaling is None:
-        made, key = again(tensors, (activation, gate, gate_alpha, gate_limit), stream)
+    if scales or w_in_scale is w_out_scale is None:
+        made, key = again(tensors, (activation, gate, gate_alpha, gate_limit), stream, scales)
         if made is not None:
             return made  # type: ignore[no-any-return]
     learn_torch()
@@ -213,5 +214,5 @@ def moe(
     run("moe", args, x, launch, "what is between the parts of a layer")
     written([out])
     if key is not None and args.workspace_bytes:
-        keep(key, args, tensors, out)
+        keep(key, args, (*tensors, *scales), out)
     return out

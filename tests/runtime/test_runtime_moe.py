@@ -191,6 +191,41 @@ def test_a_layer_of_8_bit_weights_is_told_their_scales():
 
 
 @in_stand_in()
+def test_a_layer_of_8_bit_weights_like_one_before_takes_the_quick_way_too():
+    install()
+    given = in_bf16(scaled())
+    libgemm.moe(**given)
+    libgemm.moe(**given)
+    own, _moe.weights_of = _moe.weights_of, None  # the general way would call it
+    moved = {name: Tensor(x.pointer + 4096, x.shape, x.dtype.name, x.strides)
+             for name, x in given.items() if name in ("x", "w_in", "w_out", "w_in_scale", "w_out_scale")}  # fmt: skip
+    made = libgemm.moe(**{**given, **moved})
+    before, after = launches()[6:12], launches()[12:]
+    assert [x["variant"] for x in before] == [x["variant"] for x in after] and len(after) == 6
+    assert [x["grid"] for x in before] == [x["grid"] for x in after]
+    _, gather, first, _, second, total = (values(x) for x in after)
+    assert (gather["a_ptr"], first["b_scale"], second["b_scale"]) == (at(0) + 4096, at(8) + 4096, at(9) + 4096)
+    assert total["d_ptr"] == made.pointer
+    turned = Tensor(at(8), (EXPERTS, 1, 2), "float32", (2, 2, 1))
+    for changed in ({"w_in_scale": turned}, {"w_out_scale": Tensor(at(9), (EXPERTS, 1, 1), "float32", (4, 3, 7))}):
+        with pytest.raises(TypeError):  # not like the call before
+            libgemm.moe(**{**given, **changed})
+    _moe.weights_of = own
+    libgemm.moe(**{**given, "w_in_scale": turned})
+    assert values(launches()[-4])["b_scale_stride_k"] == 2
+
+
+@in_stand_in()
+def test_scales_that_no_scaling_names_are_refused_of_a_known_layer_too():
+    install()
+    given = in_bf16(layer())
+    libgemm.moe(**given)
+    libgemm.moe(**given)
+    with pytest.raises(libgemm.Error, match="w_in_scale without scaling"):
+        libgemm.moe(**given, w_in_scale=Tensor(at(8), (EXPERTS, 1, 2), "float32"))
+
+
+@in_stand_in()
 def test_rows_are_cast_by_an_index():
     install()
     a, rows = Tensor(at(0), (TOKENS, 2 * INNER)), Tensor(at(7), (TOKENS * TOP_K,), "int32")

@@ -1,15 +1,14 @@
-"""Layers of experts in torch, on the CPU with references in the operators' place: values, gradients, compilation, and
-how transformers' modules are read. What the CUDA kernels compute is shown on a GPU.
+"""Layers of experts in torch, on the CPU with references in the operators' place: values, gradients, compilation. What
+the CUDA kernels compute is shown on a GPU.
 """
 
 import shutil
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import libgemm.torch
 import pytest
 import torch
-from libgemm.frameworks.torch import experts, functions, layer_kernels, layer_operators, operators
+from libgemm.frameworks.torch import functions, layer_kernels, layer_operators, operators
 from torch_reference import reference
 
 from tests.gpu.edge_torch_contract import Block
@@ -259,61 +258,3 @@ def test_the_module_is_the_function_on_its_parameters():
     assert torch.equal(module(x, ids), wanted) and wanted.shape == (TOKENS, K)
     assert set(module.state_dict()) == {"w_in", "w_out"}
     assert "experts=3, hidden=4, inner=5" in repr(module)
-
-
-class Plain(torch.nn.Module):
-    """As transformers' experts are."""
-
-    def __init__(self, **changes):
-        super().__init__()
-        given = layer()
-        self.gate_up_proj, self.down_proj = given["w_in"].mT, given["w_out"].mT
-        self.act_fn = torch.nn.SiLU()
-        for name, value in changes.items():
-            setattr(self, name, value)
-
-
-class WithOwnGate(Plain):
-    def _apply_gate(self, gate_up):
-        raise NotImplementedError
-
-
-@pytest.fixture
-def transformers(monkeypatch):
-    """A stand-in for the module where transformers keeps its ways to run experts."""
-    kept = {"grouped_mm": lambda *_: "its own"}
-    found = ModuleType("transformers.integrations.moe")
-    found.ALL_EXPERTS_FUNCTIONS = SimpleNamespace(
-        register=lambda name, function: kept.update({name: function}), __getitem__=kept.__getitem__
-    )
-    found.ALL_EXPERTS_FUNCTIONS = type("Ways", (dict,), {"register": lambda self, k, v: self.update({k: v})})(kept)
-    for name in ("transformers", "transformers.integrations"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, found.__name__, found)
-    libgemm.torch.register_transformers()
-    return found.ALL_EXPERTS_FUNCTIONS
-
-
-def test_transformers_modules_run_as_what_they_are(transformers):
-    run, given = transformers["libgemm"], layer()
-    choices = (given["x"].float(), given["expert_ids"], given["weights"].float())
-    words = {"x": choices[0], "expert_ids": choices[1], "weights": choices[2]}
-    plain = Plain().float()
-    plain.gate_up_proj, plain.down_proj = plain.gate_up_proj.float(), plain.down_proj.float()
-    wanted = libgemm.torch.moe(w_in=plain.gate_up_proj.mT, w_out=plain.down_proj.mT, **words)
-    assert torch.equal(run(plain, *choices), wanted)
-    turned = Plain(gate_up_proj=plain.gate_up_proj.mT, down_proj=plain.down_proj.mT, is_transposed=True)
-    assert torch.equal(run(turned, *choices), wanted)
-    clamped = Plain(gate_up_proj=plain.gate_up_proj, down_proj=plain.down_proj, alpha=1.702, limit=0.8)
-    assert torch.equal(
-        run(clamped, *choices),
-        libgemm.torch.moe(w_in=plain.gate_up_proj.mT, w_out=plain.down_proj.mT, gate="pairs", gate_limit=0.8, **words),
-    )
-
-
-def test_gates_that_libgemm_has_not_stay_transformers_own(transformers):
-    given = layer()
-    choices = (given["x"].float(), given["expert_ids"], given["weights"])
-    for module in (WithOwnGate(), Plain(act_fn=torch.nn.Tanh()), Plain(act_fn=torch.nn.GELU(approximate="tanh"))):
-        assert transformers["libgemm"](module, *choices) == "its own"
-    assert experts.gate_of(Plain(act_fn=torch.nn.GELU())) == {"activation": "gelu", "gate": "halves"}

@@ -3,6 +3,7 @@
 Skipped where transformers is not installed; test_torch_moe.py holds the same function on modules made like its.
 """
 
+import importlib
 import sys
 
 import libgemm.torch
@@ -39,8 +40,8 @@ def calls(monkeypatch):
     """What the layers call, on the CPU."""
     for name, function in reference.items():
         getattr(operators, name).register_kernel("cpu")(function)
-    for name in ("moe", "forward", "backward"):
-        operator = getattr(layer_operators, name if name == "moe" else f"moe_{name}")
+    for name in ("moe", "scaled_moe", "forward", "backward"):
+        operator = getattr(layer_operators, name if "moe" in name else f"moe_{name}")
         operator.register_kernel("cpu")(getattr(layer_kernels, name))
     lib, found = StandIn(), []
     for name in ("moe", "moe_route", "moe_gate_grad"):
@@ -77,6 +78,26 @@ def test_a_model_runs_and_trains_as_by_its_own_experts(calls, name):
     assert {"moe", "moe_gate_grad"} <= set(calls) and set(found) == set(wanted)
     for key, want in wanted.items():
         assert (found[key].float() - want.float()).norm() <= 5e-2 * want.float().norm() + 1e-6, key
+
+
+def test_experts_of_8_bits_run_with_their_scales(calls):
+    """The class that a checkpoint in 8 bits gets, as its loading dresses it."""
+    scaled = importlib.import_module("transformers.integrations.finegrained_fp8")
+    dress = importlib.import_module("transformers.integrations.moe").use_experts_implementation
+    config = transformers.Qwen3MoeConfig(hidden_size=160, moe_intermediate_size=192, num_experts=4)
+    config._experts_implementation = "libgemm"
+    kind = dress(scaled.FP8Experts, experts_interface=scaled.ALL_FP8_EXPERTS_FUNCTIONS)
+    module, plain = kind(config=config, block_size=(128, 128)), {}
+    for name in ("gate_up_proj", "down_proj"):
+        plain[name] = torch.randn(getattr(module, name).shape).to(torch.bfloat16)
+        values, scale = StandIn().cast(plain[name], "128x128")
+        assert getattr(module, name).dtype == values.dtype and getattr(module, f"{name}_scale_inv").shape == scale.shape
+        getattr(module, name).data, getattr(module, f"{name}_scale_inv").data = values, scale
+    x, ids, weights = torch.randn(9, 160).to(torch.bfloat16), torch.randint(5, (9, 2)), torch.rand(9, 2)
+    wanted = StandIn().moe(x, plain["gate_up_proj"].mT, plain["down_proj"].mT, ids, weights).float()
+    with torch.no_grad():
+        made = module(x, ids, weights).float()
+    assert "moe" in calls and (made - wanted).norm() < 0.1 * wanted.norm()
 
 
 def test_the_example_runs_by_three_ways(calls, monkeypatch):

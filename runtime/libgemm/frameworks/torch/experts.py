@@ -1,9 +1,8 @@
 """Layers of experts in torch: libgemm's chain of calls, with gradients by a chain of their own.
 
-`moe` is the function, `Experts` the module; `register_transformers` makes it one of that library's ways to run experts.
+`moe` is the function, `Experts` the module, `ScaledExperts` the same with 8-bit weights.
 """
 
-import importlib
 import math
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from libgemm._library import invalid
 from libgemm.frameworks.torch import functions, layer_kernels, layer_operators, operators
+from libgemm.frameworks.torch.casting import cast
 
 HALVES = (torch.float16, torch.bfloat16)
 FUNCTIONS = {
@@ -59,22 +59,39 @@ def check_words(activation: str | None, gate: str | None, gate_alpha: float, gat
                       "more with a gate of silu, is needed")  # fmt: skip
 
 
+def checked_scales(scaling: str | None, first: Tensor | None, second: Tensor | None) -> tuple[Tensor, Tensor, str]:
+    """The words of 8-bit weights, of which an operator takes all or none."""
+    if scaling is None or first is None or second is None:
+        given = ", ".join(name for name, x in (("w_in_scale", first), ("w_out_scale", second)) if x is not None)
+        needed = "8-bit weights need scaling = '1x128_128x128', w_in_scale and w_out_scale, others none of them"
+        raise invalid(f"scaling = {scaling!r} with {given or 'no scales'}: {needed}")
+    return first, second, scaling
+
+
 def moe(
     x: Tensor, w_in: Tensor, w_out: Tensor, expert_ids: Tensor, weights: Tensor | None = None, *,
     activation: str = "silu", gate: str | None = "halves", gate_alpha: float = 1.702, gate_limit: float = 0.0,
-    bias_in: Tensor | None = None, bias_out: Tensor | None = None,
+    bias_in: Tensor | None = None, bias_out: Tensor | None = None, scaling: str | None = None,
+    w_in_scale: Tensor | None = None, w_out_scale: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """libgemm.moe, with gradients to x, both weights, both biases and `weights`.
 
     Without them, in float16 or bfloat16, it is the library's chain of four calls; with them the first product and its
     gate are apart, and what the gate took, [tokens * top_k, I] or [.., 2 I], is kept for the backward pass. In float32
     it is made of libgemm's products and torch's own operators. Under torch.autocast("cuda") x, both weights and both
-    biases are cast to its dtype.
+    biases are cast to its dtype. Of 8-bit weights (`scaling` and their scales) there are no gradients: a backward
+    pass through the layer raises.
     """
     ids = expert_ids if expert_ids.is_contiguous() else expert_ids.contiguous()
     share = weights if weights is None or weights.is_contiguous() else weights.contiguous()
     words = (activation, gate, float(gate_alpha), float(gate_limit))
     x, w_in, w_out, bias_in, bias_out = functions.autocast(x, w_in, w_out, bias_in, bias_out)
+    if scaling is not None or w_in_scale is not None or w_out_scale is not None:
+        scales = checked_scales(scaling, w_in_scale, w_out_scale)
+        eager = functions.is_eager(x, w_in, w_out, *scales[:2], ids, share, bias_in, bias_out)
+        own: Any = layer_kernels.scaled_moe if eager else layer_operators.scaled_moe
+        scaled: Tensor = own(x, w_in, w_out, *scales, ids, share, bias_in, bias_out, *words)
+        return scaled
     if x.dtype not in HALVES:
         check_words(*words)
         return from_products(x, w_in, w_out, ids, share, *words, bias_in, bias_out)
@@ -119,58 +136,36 @@ class Experts(torch.nn.Module):
         return f"experts={experts}, hidden={hidden}, inner={inner}, activation={self.activation!r}"
 
 
-def activation_of(module: torch.nn.Module) -> str | None:
-    """libgemm's name of a module's act_fn, None for one that it has not."""
-    kinds = {"SiLU": "silu", "SiLUActivation": "silu", "ReLU": "relu", "GELU": "gelu", "GELUActivation": "gelu"}
-    found = getattr(module, "act_fn", None)
-    name = kinds.get(type(found).__name__)
-    exact = getattr(found, "approximate", "none") == "none"
-    return name if exact else None
+class ScaledExperts(torch.nn.Module):
+    """Experts whose weights are float8_e4m3fn with a scale for each 128 x 128, for inference: half the bytes.
 
+    ScaledExperts.of(experts) casts those of an Experts. The state is w_in and w_out, shaped as there, and w_in_scale
+    and w_out_scale, float32, of [rows / 128, columns / 128] for each expert, rounded up.
+    """
 
-def gate_of(module: torch.nn.Module) -> dict[str, Any] | None:
-    """How a transformers module of experts gates, in moe()'s words; None for a way that libgemm has not: with a method
-    of its own for it, that is not gpt-oss's."""
-    if not getattr(module, "has_gate", True):
-        name = activation_of(module)
-        return name and {"activation": name, "gate": None}  # type: ignore[return-value]
-    alpha, limit = getattr(module, "alpha", None), getattr(module, "limit", None)
-    if isinstance(alpha, float) and isinstance(limit, (float, int)):  # gpt-oss
-        return {"activation": "silu", "gate": "pairs", "gate_alpha": alpha, "gate_limit": float(limit)}
-    if type(module).__dict__.get("_apply_gate") is not None and not getattr(
-        type(module)._apply_gate, "_is_default", False
-    ):
-        own = getattr(type(module)._apply_gate, "__qualname__", "")
-        if own.startswith(type(module).__name__):
-            return None
-    name = activation_of(module)
-    return name and {"activation": name, "gate": "halves"}  # type: ignore[return-value]
+    w_in: Tensor
+    w_out: Tensor
+    w_in_scale: Tensor
+    w_out_scale: Tensor
 
+    def __init__(self, w_in: Tensor, w_in_scale: Tensor, w_out: Tensor, w_out_scale: Tensor, activation: str = "silu"):
+        super().__init__()
+        self.activation = activation
+        given = {"w_in": w_in, "w_in_scale": w_in_scale, "w_out": w_out, "w_out_scale": w_out_scale}
+        for name, value in given.items():
+            self.register_buffer(name, value)
 
-def experts_forward(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
-    """What transformers calls for experts_implementation="libgemm"."""
-    words = gate_of(module)
-    if words is None or hidden_states.dtype not in functions.DTYPES:
-        other = importlib.import_module("transformers.integrations.moe").ALL_EXPERTS_FUNCTIONS["grouped_mm"]
-        made: Tensor = other(module, hidden_states, top_k_index, top_k_weights)
-        return made
-    gated = words["gate"] is not None
-    w_in = module.gate_up_proj if gated else module.up_proj
-    w_out = module.down_proj
-    transposed = getattr(module, "is_transposed", getattr(module, "experts_are_transposed", False))
-    if not transposed:
-        w_in, w_out = w_in.mT, w_out.mT
-    if top_k_weights.shape != top_k_index.shape:  # one for each expert: DeepSeek-V2
-        top_k_weights = top_k_weights.gather(1, top_k_index)
-    bias_in = getattr(module, "gate_up_proj_bias" if gated else "up_proj_bias", None)
-    return moe(
-        hidden_states, w_in, w_out, top_k_index, top_k_weights, bias_in=bias_in,
-        bias_out=getattr(module, "down_proj_bias", None), **words,
-    )  # fmt: skip
+    @classmethod
+    def of(cls, experts: Experts) -> "ScaledExperts":
+        """Its weights cast, on their own device."""
+        with torch.no_grad():
+            first, second = (cast(w.detach(), "128x128") for w in (experts.w_in, experts.w_out))
+        return cls(*first, *second, activation=experts.activation)
 
+    def forward(self, x: Tensor, expert_ids: Tensor, weights: Tensor | None = None) -> Tensor:
+        return moe(
+            x, self.w_in.mT, self.w_out.mT, expert_ids, weights, activation=self.activation, scaling="1x128_128x128",
+            w_in_scale=self.w_in_scale.mT, w_out_scale=self.w_out_scale.mT,
+        )  # fmt: skip
 
-def register_transformers() -> None:
-    """Let transformers' models run their experts by libgemm: model.set_experts_implementation("libgemm"), or
-    from_pretrained(..., experts_implementation="libgemm"). Experts whose gate libgemm has not run as "grouped_mm"."""
-    found = importlib.import_module("transformers.integrations.moe")
-    found.ALL_EXPERTS_FUNCTIONS.register("libgemm", experts_forward)
+    extra_repr = Experts.extra_repr

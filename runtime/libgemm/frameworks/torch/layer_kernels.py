@@ -25,15 +25,29 @@ def words(gate: Gate) -> dict[str, Any]:
 WAYS = (by_rows, stored, stored, packed, packed)
 
 
+def chain(operands: tuple[Tensor | None, ...], ids: Tensor, weights: Tensor | None, told: dict[str, Any]) -> Tensor:
+    """libgemm.moe() of x, w_in, w_out, bias_in and bias_out, in this order."""
+
+    def call(x: Any, w_in: Any, w_out: Any, bias_in: Any, bias_out: Any) -> Any:
+        return libgemm.moe(x, w_in, w_out, ids, weights, bias_in=bias_in, bias_out=bias_out, **told)
+
+    made: Tensor = with_copies(call, operands, WAYS)
+    return made
+
+
 def moe(
     x: Tensor, w_in: Tensor, w_out: Tensor, expert_ids: Tensor, weights: Tensor | None, bias_in: Tensor | None,
     bias_out: Tensor | None, *gate: Any,
 ) -> Tensor:  # fmt: skip
-    def call(x: Any, w_in: Any, w_out: Any, bias_in: Any, bias_out: Any) -> Any:
-        return libgemm.moe(x, w_in, w_out, expert_ids, weights, bias_in=bias_in, bias_out=bias_out, **words(gate))
+    return chain((x, w_in, w_out, bias_in, bias_out), expert_ids, weights, words(gate))
 
-    made: Tensor = with_copies(call, (x, w_in, w_out, bias_in, bias_out), WAYS)
-    return made
+
+def scaled_moe(
+    x: Tensor, w_in: Tensor, w_out: Tensor, w_in_scale: Tensor, w_out_scale: Tensor, scaling: str, expert_ids: Tensor,
+    weights: Tensor | None, bias_in: Tensor | None, bias_out: Tensor | None, *gate: Any,
+) -> Tensor:  # fmt: skip
+    told = {"scaling": scaling, "w_in_scale": w_in_scale, "w_out_scale": w_out_scale, **words(gate)}
+    return chain((x, w_in, w_out, bias_in, bias_out), expert_ids, weights, told)
 
 
 def check_sizes(

@@ -1,6 +1,7 @@
 """A layer of experts as torch operators, in 16-bit types: schema, CUDA kernel, meta kernel, gradients.
 
     libgemm::moe            the layer where nothing records: libgemm.moe
+    libgemm::scaled_moe     the same of 8-bit weights with scales, which has no gradients
     libgemm::moe_forward    the same in parts, with gradients; what they need is among what it returns
     libgemm::moe_backward   those gradients, of which it has none itself
 
@@ -33,12 +34,34 @@ def moe(
         )
 
 
-@moe.register_fake
-def _(x, w_in, w_out, expert_ids, *rest):  # type: ignore[no-untyped-def]
+def new_out(x: Tensor, w_in: Tensor, w_out: Tensor, expert_ids: Tensor) -> Tensor:
     torch._check(x.dim() == expert_ids.dim() == 2, lambda: f"x has {x.dim()} dimensions, ids {expert_ids.dim()}")
     torch._check(w_in.dim() == w_out.dim() == 3, lambda: f"w_in has {w_in.dim()} dimensions, w_out {w_out.dim()}")
     same_tokens(x, expert_ids)
     return x.new_empty(x.shape[0], w_out.shape[2])
+
+
+@moe.register_fake
+def _(x, w_in, w_out, expert_ids, *rest):  # type: ignore[no-untyped-def]
+    return new_out(x, w_in, w_out, expert_ids)
+
+
+@torch.library.custom_op("libgemm::scaled_moe", **CUDA)
+def scaled_moe(
+    x: Tensor, w_in: Tensor, w_out: Tensor, w_in_scale: Tensor, w_out_scale: Tensor, scaling: str, expert_ids: Tensor,
+    weights: Tensor | None, bias_in: Tensor | None, bias_out: Tensor | None, activation: str | None, gate: str | None,
+    gate_alpha: float, gate_limit: float,
+) -> Tensor:  # fmt: skip
+    with torch.no_grad():
+        return layer_kernels.scaled_moe(
+            x, w_in, w_out, w_in_scale, w_out_scale, scaling, expert_ids, weights, bias_in, bias_out, activation, gate,
+            gate_alpha, gate_limit,
+        )  # fmt: skip
+
+
+@scaled_moe.register_fake
+def _(x, w_in, w_out, w_in_scale, w_out_scale, scaling, expert_ids, *rest):  # type: ignore[no-untyped-def]
+    return new_out(x, w_in, w_out, expert_ids)
 
 
 @torch.library.custom_op("libgemm::moe_forward", **CUDA)

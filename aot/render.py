@@ -11,7 +11,7 @@ from aot.manifest import blocks_together, canonical, driver_floor, encoded_boxes
 from aot.pack import STRIPE, Packed, checksum, compressed
 from kernels.table.activations import ACTIVATIONS
 from kernels.table.arguments import TENSORS
-from kernels.table.dtypes import DTYPES, PRECISIONS, TYPES
+from kernels.table.dtypes import DTYPES, OPERANDS, PRECISIONS, TYPES
 from kernels.table.model import CLUSTERS, MACHINE, PENALTY, known_of, tuned_name
 from kernels.table.spec import HELPERS, LAYOUTS, OPS, Variant
 from kernels.table.targets import INTEGRATED, TARGETS
@@ -136,7 +136,7 @@ def fit_tables(variants: list[Variant]) -> list[dict]:
 
 def type_table() -> list[list[list[int]]]:
     """type_index[a][d][precision] by the C enums' values; -1 where there is no such combination."""
-    types = 1 + max(d.c_enum for d in DTYPES.values())
+    types = 1 + max(d.c_enum for d in OPERANDS)
     table = [[[-1] * (1 + max(PRECISIONS.values())) for _ in range(types)] for _ in range(types)]
     for index, (a, d, precision) in enumerate(TYPES):
         table[DTYPES[a].c_enum][DTYPES[d].c_enum][PRECISIONS[precision]] = index
@@ -171,6 +171,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
              "op": ALL_OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a].c_enum,
              "d_type": DTYPES[v.problem.d].c_enum,
              "precision": PRECISIONS[v.problem.precision], "layout": LAYOUTS.index(v.problem.layout),
+             "mixes": any(p.name == "a_type" for p in a.params),
              "boxes": encoded_boxes(v, a), "parts": sum(box.name.startswith("c_") for box in a.boxes),
              "ctas": blocks_together(v, a),
              "share_a": v.config.cluster if v.family.swap_ab else 1,
@@ -198,7 +199,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         build_id=manifest["build_id"],
     )  # fmt: skip
     files["types.h"] = env.get_template("types.h.j2").render(
-        dtypes=DTYPES.values(), dtype_limit=1 + max(d.c_enum for d in DTYPES.values()),
+        dtypes=OPERANDS, dtype_limit=1 + max(d.c_enum for d in OPERANDS),
         precision_limit=1 + max(PRECISIONS.values()), activation_count=len(ACTIVATIONS),
     )  # fmt: skip
     files["blobs.c"] = env.get_template("blobs.c.j2").render(

@@ -19,7 +19,8 @@
  *                  a_type LIBGEMM_BF16: d_type LIBGEMM_BF16 or LIBGEMM_F32, precision LIBGEMM_EXACT
  *                  a_type LIBGEMM_F32:  d_type LIBGEMM_F32, precision LIBGEMM_TF32, _TF32X3 or _IEEE (no default)
  *                  a_type LIBGEMM_E4M3: d_type LIBGEMM_BF16, _F16 or _F32, precision LIBGEMM_EXACT or LIBGEMM_FAST;
- *                                       of libgemm_gemm and libgemm_grouped_mm, with scales or without
+ *                                       of libgemm_gemm and libgemm_grouped_mm, with scales or without. There A or B,
+ *                                       not both, may be LIBGEMM_E5M2 (b_type), which no tuned kernel takes yet
  *   Alignment    none is required but the element's own: a pointer to float32 is a multiple of 4, to 16-bit types of 2,
  *                to group ends of their 4 or 8, to tables of 8. Operands whose pointers, leading dimensions and
  *                contiguous extents are multiples of 16 bytes run faster.
@@ -94,13 +95,15 @@ typedef enum libgemm_status {
   LIBGEMM_OUT_OF_MEMORY = 7       /* host or device memory ran out while a kernel was loaded */
 } libgemm_status;
 
-/* E4M3: 8 bits, of which four are the exponent and three the mantissa, largest number 448, one NaN and no infinity
- * (OCP 8-bit floating point specification; torch.float8_e4m3fn). */
+/* E4M3: 8 bits, of which four are the exponent and three the mantissa, largest number 448, one NaN and no infinity.
+ * E5M2: five and two, largest number 57344, with infinities and NaNs: the upper byte of a float16; what gradients are
+ * kept in. (OCP 8-bit floating point specification; torch.float8_e4m3fn and float8_e5m2.) */
 typedef enum libgemm_dtype {
   LIBGEMM_F16 = 1,
   LIBGEMM_BF16 = 2,
   LIBGEMM_F32 = 3,
-  LIBGEMM_E4M3 = 4
+  LIBGEMM_E4M3 = 4,
+  LIBGEMM_E5M2 = 5
 } libgemm_dtype;
 
 /* How operands are multiplied and added up. EXACT: 16-bit and 8-bit operands, whose products float32 holds exactly.
@@ -190,8 +193,8 @@ typedef struct libgemm_gemm_args {
   const char *variant;            /* NULL: the library chooses; else the name of the only variant to use */
   libgemm_stream stream;
   int32_t batch_invariant;        /* 1: a row's bits depend on neither M nor the other rows; see below. 0 by default */
-  int32_t b_type;                 /* 0: a_type. Another is refused: no variant multiplies two types yet */
-  int32_t scaling;                /* libgemm_scaling: any with a_type LIBGEMM_E4M3, else NONE (0) */
+  int32_t b_type;                 /* 0: a_type. Else a_type, or of LIBGEMM_E4M3 and LIBGEMM_E5M2 the other one */
+  int32_t scaling;                /* libgemm_scaling: any with 8-bit operands, else NONE (0) */
   int32_t reserved;               /* 0 */
   const void *a_scale, *b_scale;  /* float32, both; NULL with NONE */
   int64_t batch_stride_a_scale, batch_stride_b_scale; /* elements from one product's scales to the next; 0: shared */
@@ -250,7 +253,7 @@ typedef struct libgemm_grouped_gemm_args {
   int32_t reserved;    /* 0 */
   int64_t expected_m, expected_n, expected_k; /* sizes of device tables' groups on average, as far as the host knows
                           them: 0 (default) where it does not, else 1 to LIBGEMM_MAX_SIZE. For speed alone */
-  int32_t b_type;  /* 0: a_type. Another type than a_type is refused: no variant multiplies two types yet */
+  int32_t b_type;  /* 0: a_type. Another type than a_type is refused: no variant has pointers to two types */
   int32_t scaling; /* libgemm_scaling: all but NONE (0) is refused, no variant takes scales yet */
   const void *a_scale, *b_scale; /* NULL with NONE; else tables of pointers */
 } libgemm_grouped_gemm_args;
@@ -325,8 +328,8 @@ typedef struct libgemm_grouped_mm_args {
   int32_t ragged;    /* libgemm_ragged */
   int32_t zero_tail; /* 1: with M or N, set what is past the last end to 0: no bias, no activation, C is not read. Not
                         with shared_b. With K and NONE, where D has no tail: 0 or 1, without effect */
-  int32_t b_type;  /* 0: a_type. Another type than a_type is refused: no variant multiplies two types yet */
-  int32_t scaling; /* libgemm_scaling: any with a_type LIBGEMM_E4M3, else NONE (0); with K none of blocks */
+  int32_t b_type;  /* 0: a_type. Else a_type, or of LIBGEMM_E4M3 and LIBGEMM_E5M2 the other one */
+  int32_t scaling; /* libgemm_scaling: any with 8-bit operands, else NONE (0); with K none of blocks */
   const void *a_scale, *b_scale; /* float32, both; NULL with NONE. As libgemm_scaling says, of each group; of an A or B
                                     that is packed rows and columns count over all groups */
   int64_t batch_stride_a_scale, batch_stride_b_scale; /* elements from one group's scales to the next; 0: shared. Not

@@ -65,6 +65,7 @@ struct row {
   struct model model;
   uint8_t persistent; /* blocks take many tiles: no more are launched than fit on the device */
   uint8_t overlaps;   /* waits by itself for the kernel ahead of it, and so may be started before that ends */
+  uint8_t mixes;      /* of E4M3: it is told what A and B are, and one of them may be E5M2 */
   struct box boxes[TENSOR_COUNT];
   uint8_t parts; /* boxes of D that the kernel takes, and of C: 0, 1 or 4, of which a tile may not use all */
   uint32_t chunk, index, cubin_bytes; /* which of a chunk's cubins is its own */

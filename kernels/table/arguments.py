@@ -97,6 +97,8 @@ ARGUMENTS = {
     "a_scale_stride_k": "i64",
     "b_scale_stride_n": "i64",
     "b_scale_stride_k": "i64",
+    "a_type": "i32",  # of 8-bit operands, which are e4m3 or e5m2: values of libgemm_dtype
+    "b_type": "i32",
     "q_ptr": "*u8",  # of casting: A by rows and transposed, each with its scales, and largest magnitudes
     "q_t_ptr": "*u8",
     "scale_ptr": "*fp32",

@@ -31,6 +31,10 @@ DTYPES = {
     )
 }
 
+# What one operand may be where the other is e4m3: rows of e4m3 take it, those that are told a_type and b_type.
+E5M2 = DType("e5m2", "fp8e5", 1, 5, (), (), scaled=True)
+OPERANDS = (*DTYPES.values(), E5M2)
+
 # name -> value of libgemm_precision
 PRECISIONS = {"exact": 0, "tf32": 1, "tf32x3": 2, "ieee": 3, "fast": 4}
 

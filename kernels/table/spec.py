@@ -61,7 +61,9 @@ GUARDS = {
     "scratch": "a workspace in which each block has a share, for the descriptors that it makes by itself",
     "workspace": "fewer tiles than half the multiprocessors, and a workspace for the parts of each",
 }
-SCALES = ("a_scale", "b_scale", "scaling", "batch_stride_a_scale", "batch_stride_b_scale")  # arguments
+# Arguments of rows with 8-bit operands alone. That of types tells e4m3 from e5m2, which such rows may have mixed.
+TYPE_WORDS = ("a_type", "b_type")
+SCALES = ("a_scale", "b_scale", "scaling", "batch_stride_a_scale", "batch_stride_b_scale")
 BLOCK_SCALES = ("a_scale_stride_m", "a_scale_stride_k", "b_scale_stride_n", "b_scale_stride_k")
 CUTS = ("equal", "rows")  # of them, those that say where groups begin and end
 
@@ -279,7 +281,7 @@ class Variant(Boxes):
         triton.tools.compile, but for the symbol."""
         a_bytes, scaled = DTYPES[self.problem.a].bytes, DTYPES[self.problem.a].scaled
         absent = ("scaling",) if "blocks" in self.guard else BLOCK_SCALES if "unblocked" in self.guard else ()
-        absent = absent if scaled else (*SCALES, *BLOCK_SCALES)
+        absent = absent if scaled else (*TYPE_WORDS, *SCALES, *BLOCK_SCALES)
         return {
             "BLOCK_M": self.config.block_m,
             "BLOCK_N": self.config.block_n,

@@ -71,7 +71,8 @@ def verify(options: argparse.Namespace) -> int:
 
 def explain(options: argparse.Namespace) -> int:
     words: dict[str, Any] = {
-        name: getattr(options, name) for name in ("dtype", "layout", "precision", "activation", "scaling", "target")
+        name: getattr(options, name)
+        for name in ("dtype", "b_dtype", "layout", "precision", "activation", "scaling", "target")
     }
     if options.groups is None:
         choice = libgemm.explain(options.m, options.n, options.k, **words)
@@ -93,14 +94,16 @@ def add_explain(commands: Any, json_option: argparse.ArgumentParser) -> None:
     for name, words in (("m", "rows of A and D"), ("n", "columns of B and D"), ("k", "columns of A, rows of B")):
         choice.add_argument(name, type=int, metavar=name.upper(), help=words)
     choice.add_argument(
-        "--dtype", default="bf16", help="of A and B: bf16 (default), f16, f32 or e4m3; D's is the same, of e4m3 bf16"
-    )
+        "--dtype", default="bf16", help="of A and B: bf16 (default), f16, f32, e4m3 or e5m2; D's is the same, of 8-bit "
+        "ones bf16",
+    )  # fmt: skip
+    choice.add_argument("--b-dtype", help="of B alone, with e4m3 or e5m2 the other one")
     choice.add_argument(
         "--layout", default="nt", help="how A and B are stored, a letter each: n as [M,K] and [K,N], t transposed; "
         "nn, nt (default), tn or tt",
     )  # fmt: skip
     choice.add_argument("--precision", help="of f32, which needs one: tf32, tf32x3 or ieee")
-    choice.add_argument("--scaling", help="of e4m3: tensor, row, 1x128_128x128, 1x128_1x128 or 128x128_1x128")
+    choice.add_argument("--scaling", help="of 8-bit ones: tensor, row, 1x128_128x128, 1x128_1x128 or 128x128_1x128")
     choice.add_argument("--activation", help="relu, gelu or silu (default: none)")
     choice.add_argument("--groups", type=int, help="this many packed groups, as grouped_mm takes them")
     choice.add_argument("--ragged", default="m", help="with --groups, what their ends cut: m (default), n, k or none")

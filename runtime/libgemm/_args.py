@@ -4,7 +4,7 @@ import math
 import operator
 from typing import Any, Literal, TypeVar
 
-from libgemm._framework import LaunchStream, address_of, framework_of, maker, out_name
+from libgemm._framework import EIGHT_BITS, LaunchStream, address_of, framework_of, maker, out_name
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import Matrix, vector
 from libgemm._tensor import View, view
@@ -14,7 +14,13 @@ Activation = Literal["none", "relu", "gelu", "silu"]
 Precision = Literal["exact", "tf32", "tf32x3", "ieee", "fast"]
 Scaling = Literal["tensor", "row", "1x128_128x128", "1x128_1x128", "128x128_1x128"]
 
-DTYPES = {"f16": lib.LIBGEMM_F16, "bf16": lib.LIBGEMM_BF16, "f32": lib.LIBGEMM_F32, "e4m3": lib.LIBGEMM_E4M3}
+DTYPES = {
+    "f16": lib.LIBGEMM_F16,
+    "bf16": lib.LIBGEMM_BF16,
+    "f32": lib.LIBGEMM_F32,
+    "e4m3": lib.LIBGEMM_E4M3,
+    "e5m2": lib.LIBGEMM_E5M2,
+}
 PRECISIONS = {"tf32": lib.LIBGEMM_TF32, "tf32x3": lib.LIBGEMM_TF32X3, "ieee": lib.LIBGEMM_IEEE}
 SUMS = {None: lib.LIBGEMM_EXACT, "exact": lib.LIBGEMM_EXACT, "fast": lib.LIBGEMM_FAST}  # of 8-bit operands
 SCALINGS = {
@@ -46,7 +52,7 @@ def precision_of(dtype: str, precision: str | None) -> int:
         if precision is None:
             raise invalid("precision is needed with float32 inputs: 'tf32', 'tf32x3' or 'ieee' (there is no default)")
         return int(pick(PRECISIONS, precision, "precision"))
-    if dtype == "e4m3":
+    if dtype in EIGHT_BITS:
         return int(pick(SUMS, precision, "precision"))
     if precision not in (None, "exact"):
         raise invalid(f"precision = {precision!r} with {dtype} inputs: 16-bit products are exact, leave it out")
@@ -59,6 +65,12 @@ def same_type(wanted: str, **views: View | None) -> None:
             raise invalid(f"{name} has dtype {item.dtype}: {wanted} is needed")
 
 
+def same_operands(a: str, b: View) -> None:
+    """That b has a's type, or the other one of 8 bits: C says which of those go together."""
+    if not {a, b.dtype} <= set(EIGHT_BITS):
+        same_type(a, b=b)
+
+
 def new(kind: str) -> Any:
     """A struct of `kind` with its defaults."""
     args = ffi.new(f"libgemm_{kind}_args *")
@@ -67,12 +79,14 @@ def new(kind: str) -> Any:
 
 
 def new_args(
-    kind: str, dtype: str, out_dtype: str, *, alpha: float, beta: float, activation: str | None, precision: str | None,
-    variant: str | None, stream: int,
+    kind: str, dtype: str, out_dtype: str, b_dtype: str | None = None, *, alpha: float, beta: float,
+    activation: str | None, precision: str | None, variant: str | None, stream: int,
 ) -> tuple[Any, list[Any]]:  # fmt: skip
     """A struct of `kind` with what every operation has, and what must stay alive while the call runs."""
     args = new(kind)
     args.a_type = pick(DTYPES, dtype, "dtype of a")
+    if b_dtype not in (None, dtype):
+        args.b_type = pick(DTYPES, b_dtype, "dtype of b")
     args.d_type = pick(DTYPES, out_dtype, "out_dtype")
     args.precision = precision_of(dtype, precision)
     args.activation = pick(ACTIVATIONS, activation, "activation")

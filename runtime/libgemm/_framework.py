@@ -131,14 +131,15 @@ def written(arrays: list[Any]) -> None:
 
 
 OUTPUTS = ("f16", "bf16", "f32")  # what a product may be stored as
-INPUTS = (*OUTPUTS, "e4m3")
+EIGHT_BITS = ("e4m3", "e5m2")
+INPUTS = (*OUTPUTS, *EIGHT_BITS)
 
 
 def dtype_name(dtype: Any, allowed: tuple[str, ...] = INPUTS) -> str:
     """One of those names from such a name, or a torch or numpy dtype."""
     text = str(dtype).rsplit(".", 1)[-1]
     names = {"float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32"}
-    found = (names | {"float8_e4m3fn": "e4m3"}).get(text, text)
+    found = (names | {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}).get(text, text)
     if found not in allowed:
         raise invalid(f"dtype {dtype} is not one of {', '.join(allowed)}")
     return found
@@ -147,5 +148,5 @@ def dtype_name(dtype: Any, allowed: tuple[str, ...] = INPUTS) -> str:
 def out_name(out_dtype: Any, dtype: str) -> str:
     """The name of an output's type: of `out_dtype`, or where that is None what operands of `dtype` give."""
     if out_dtype is None:
-        return "bf16" if dtype == "e4m3" else dtype
+        return "bf16" if dtype in EIGHT_BITS else dtype
     return dtype_name(out_dtype, OUTPUTS)

@@ -10,6 +10,7 @@ from libgemm._args import (
     need_c,
     new_args,
     output,
+    same_operands,
     same_type,
     set_bias,
     set_matrices,
@@ -33,7 +34,8 @@ def gemm(
 ) -> T:  # fmt: skip
     """D = act(alpha * a @ b + beta * c + bias), accumulated in float32.
 
-    a [M,K] or [batch,M,K], b [K,N] or [batch,K,N], of one dtype: float16, bfloat16, float32 or float8_e4m3fn.
+    a [M,K] or [batch,M,K], b [K,N] or [batch,K,N], of one dtype: float16, bfloat16, float32 or float8_e4m3fn;
+    one of two float8_e4m3fn may be float8_e5m2 instead, which no tuned variant takes yet.
     Row-major or transposed views both work (one of the last two strides is 1; 8-bit ones are fastest, and need no
     copy, where K is contiguous: a row-major, b transposed). A 2-D operand is shared by the batch.
     c      [M,N] (or batched), D's dtype; read only when beta is not 0, then `out` serves where c is None.
@@ -88,7 +90,7 @@ def gemm_anew(
     learn_torch()
     launch = LaunchStream(stream, a)
     a_view, b_view = view(a, "a", launch), view(b, "b", launch)
-    same_type(a_view.dtype, b=b_view)
+    same_operands(a_view.dtype, b_view)
     left, right = matrix(a_view, "a"), matrix(b_view, "b")
     if left.cols != right.rows:
         raise invalid(f"a has shape {a_view.shape}, b has shape {b_view.shape}: a's columns must equal b's rows")
@@ -106,8 +108,8 @@ def gemm_anew(
     d = row_major(d_view, "out", shape)
     c_matrix = None if c_view is None else row_major(c_view, "c", shape)
     args, alive = new_args(
-        "gemm", a_view.dtype, d_view.dtype, alpha=alpha, beta=beta, activation=activation, precision=precision,
-        variant=variant, stream=launch.handle,
+        "gemm", a_view.dtype, d_view.dtype, b_view.dtype, alpha=alpha, beta=beta, activation=activation,
+        precision=precision, variant=variant, stream=launch.handle,
     )  # fmt: skip
     args.m, args.n, args.k, args.batch = left.rows, right.cols, left.cols, batch
     args.trans_a, args.trans_b, args.batch_invariant = left.trans, right.trans, bool(batch_invariant)

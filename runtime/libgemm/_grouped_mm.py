@@ -16,6 +16,7 @@ from libgemm._args import (
     pick,
     pointer,
     run,
+    same_operands,
     same_type,
     set_bias,
     set_matrices,
@@ -112,7 +113,7 @@ def packed_anew(
     learn_torch()
     launch = LaunchStream(stream, a)
     a_view, b_view = view(a, "a", launch), view(b, "b", launch)
-    same_type(a_view.dtype, b=b_view)
+    same_operands(a_view.dtype, b_view)
     ragged = ragged_of(a_view, b_view, ends)
     shared = ragged == lib.LIBGEMM_RAGGED_M and len(b_view.shape) == 2
     left, right = matrix(a_view, "a"), matrix(b_view, "b")
@@ -133,8 +134,8 @@ def packed_anew(
     bias_view = None if bias is None else view(bias, "bias", launch)
     same_type(d_view.dtype, c=c_view, bias=bias_view)
     args, alive = new_args(
-        "grouped_mm", a_view.dtype, d_view.dtype, alpha=alpha, beta=beta, activation=activation, precision=precision,
-        variant=variant, stream=launch.handle,
+        "grouped_mm", a_view.dtype, d_view.dtype, b_view.dtype, alpha=alpha, beta=beta, activation=activation,
+        precision=precision, variant=variant, stream=launch.handle,
     )  # fmt: skip
     args.m, args.n, args.k, args.groups = left.rows, right.cols, left.cols, groups
     args.trans_a, args.trans_b = left.trans, right.trans
@@ -172,9 +173,10 @@ def grouped_mm(
 
     This is torch's grouped_mm, with ends that may be int64 and with what gemm() has beside the product.
 
-    a, b   of one dtype: float16, bfloat16, float32 or float8_e4m3fn. Each row-major or transposed (one of the last two
-           strides is 1), at any leading dimension, alignment and group stride. 8-bit ones are fast where rows are cut
-           and K is contiguous (a row-major, b transposed) into bfloat16, without activation.
+    a, b   of one dtype: float16, bfloat16, float32 or float8_e4m3fn; one of two float8_e4m3fn may be float8_e5m2
+           instead, which no tuned variant takes yet. Each row-major or transposed (one of the last two strides is 1),
+           at any leading dimension, alignment and group stride. 8-bit ones are fast where rows are cut and K is
+           contiguous (a row-major, b transposed) into bfloat16, without activation.
     offs   int32 or int64, contiguous, on the device, where it is read: nothing waits for it. Ends that fall or run past
            what they cut give wrong numbers, but no access outside the arrays.
     c      shape and dtype of out; read only when beta is not 0, then `out` serves where c is None.

@@ -13,11 +13,11 @@ from libgemm._framework import LaunchStream
 from libgemm._library import invalid
 from libgemm._of_torch import LEGACY
 
-F16, BF16, F32, E4M3, I32, I64 = "f16", "bf16", "f32", "e4m3", "i32", "i64"
-SUPPORTED = f"{F16}, {BF16}, {F32}, {E4M3} (i32, i64 for offsets and tables)"
+F16, BF16, F32, E4M3, E5M2, I32, I64 = "f16", "bf16", "f32", "e4m3", "e5m2", "i32", "i64"
+SUPPORTED = f"{F16}, {BF16}, {F32}, {E4M3}, {E5M2} (i32, i64 for offsets and tables)"
 DLPACK_CUDA, DLPACK_CUDA_MANAGED = 2, 13
-# (DLDataTypeCode, bits): 0 int, 2 float, 4 bfloat, 10 float8_e4m3fn (dlpack.h)
-DLPACK_TYPES = {(2, 16): F16, (4, 16): BF16, (2, 32): F32, (10, 8): E4M3, (0, 32): I32, (0, 64): I64}
+# (DLDataTypeCode, bits): 0 int, 2 float, 4 bfloat, 10 float8_e4m3fn, 12 float8_e5m2 (dlpack.h)
+DLPACK_TYPES = {(2, 16): F16, (4, 16): BF16, (2, 32): F32, (10, 8): E4M3, (12, 8): E5M2, (0, 32): I32, (0, 64): I64}
 DLPACK_MAJOR, DLPACK_READ_ONLY, DLPACK_IS_COPIED = 1, 1, 2  # the version that is understood, and flags of it
 INTERFACE_TYPES = {"f2": F16, "f4": F32, "i4": I32, "i8": I64}
 INTERFACE_VERSIONS = (2, 3)
@@ -102,6 +102,7 @@ def from_torch(array: Any, name: str, torch: Any, launch: LaunchStream) -> View:
     check_torch(array, name, torch)
     types = {torch.float16: F16, torch.bfloat16: BF16, torch.float32: F32, torch.int32: I32, torch.int64: I64}
     types[getattr(torch, "float8_e4m3fn", None)] = E4M3  # not in versions before 2.1
+    types[getattr(torch, "float8_e5m2", None)] = E5M2
     if array.dtype not in types:
         raise invalid(f"{name} has dtype {array.dtype}: allowed are {SUPPORTED}")
     try:

@@ -159,13 +159,13 @@ RAGGED = {
 
 def question(
     kind: str, dtype: Any, out_dtype: Any, layout: str, activation: str | None, precision: str | None,
-    scaling: str | None = None,
+    scaling: str | None = None, b_dtype: Any = None,
 ) -> Any:  # fmt: skip
     """A struct of `kind` to ask with, as if all the workspace that could help were given."""
     name = dtype_name(dtype)
     args, _ = new_args(
-        kind, name, out_name(out_dtype, name), alpha=1.0, beta=0.0, activation=activation, precision=precision,
-        variant=None, stream=0,
+        kind, name, out_name(out_dtype, name), None if b_dtype is None else dtype_name(b_dtype), alpha=1.0, beta=0.0,
+        activation=activation, precision=precision, variant=None, stream=0,
     )  # fmt: skip
     args.trans_a, args.trans_b = pick(LAYOUTS, layout, "layout")
     if scaling is not None:
@@ -192,19 +192,19 @@ def ask(kind: str, args: Any, target: int) -> Choice:
 def explain(
     m: int, n: int, k: int, dtype: Any = "bf16", *, out_dtype: Any = None, layout: Layout = "nt", batch: int = 1,
     activation: Activation | None = None, precision: Precision | None = None, aligned: bool = True,
-    batch_invariant: bool = False, scaling: Scaling | None = None, target: int = 0,
+    batch_invariant: bool = False, scaling: Scaling | None = None, target: int = 0, b_dtype: Any = None,
 ) -> Choice:  # fmt: skip
     """What would run for a dense GEMM with packed operands, in how long, why, and what would be faster.
 
-    dtype, out_dtype: of a and b, and of out; a name ("f16", "bf16", "f32", "e4m3") or a framework's dtype.
-    None: a's, of "e4m3" bf16.
+    dtype, out_dtype: of a and b, and of out; a name ("f16", "bf16", "f32", "e4m3", "e5m2") or a framework's dtype.
+    None: a's, of 8-bit ones bf16. b_dtype: of b, where it is of another 8-bit type than a.
     layout: "nn", "nt", "tn" or "tt", the letters for a and b, t for one stored transposed.
     aligned: whether operands start on multiples of 16 bytes.
     scaling: of 8-bit operands, as gemm() takes it.
     target: compute capability * 10 (then no GPU is needed), or 0 for the current GPU.
     Raises Error where the call itself would.
     """
-    args = question("gemm", dtype, out_dtype, layout, activation, precision, scaling)
+    args = question("gemm", dtype, out_dtype, layout, activation, precision, scaling, b_dtype)
     pack(args, m, n, k, aligned)
     args.batch, args.batch_invariant = batch, bool(batch_invariant)
     return ask("gemm", args, target)
@@ -213,14 +213,14 @@ def explain(
 def explain_grouped_mm(
     m: int, n: int, k: int, groups: int, dtype: Any = "bf16", *, ragged: Ragged = "m", out_dtype: Any = None,
     layout: Layout = "nt", activation: Activation | None = None, precision: Precision | None = None,
-    aligned: bool = True, scaling: Scaling | None = None, target: int = 0,
+    aligned: bool = True, scaling: Scaling | None = None, target: int = 0, b_dtype: Any = None,
 ) -> Choice:  # fmt: skip
     """The same for grouped_mm() with a matrix for each group where nothing is cut; other arguments as in explain().
 
     ragged: "m", "n" or "k", what the ends cut, or "none". The size that is cut is that of all groups together, the
     others are those of one group.
     """
-    args = question("grouped_mm", dtype, out_dtype, layout, activation, precision, scaling)
+    args = question("grouped_mm", dtype, out_dtype, layout, activation, precision, scaling, b_dtype)
     pack(args, m, n, k, aligned)
     args.groups, args.ragged = groups, pick(RAGGED, ragged, "ragged")
     return ask("grouped_mm", args, target)
@@ -247,7 +247,7 @@ def explain_grouped_gemm(
 def covers(
     m: int, n: int, k: int, dtype: Any = "bf16", *, out_dtype: Any = None, layout: Layout = "nt", batch: int = 1,
     activation: Activation | None = None, precision: Precision | None = None, aligned: bool = True,
-    batch_invariant: bool = False, scaling: Scaling | None = None, target: int = 0,
+    batch_invariant: bool = False, scaling: Scaling | None = None, target: int = 0, b_dtype: Any = None,
 ) -> bool:  # fmt: skip
     """Whether this dense GEMM runs a variant whose speed was measured on such a GPU; arguments as in explain().
 
@@ -255,5 +255,5 @@ def covers(
     """
     return explain(
         m, n, k, dtype, out_dtype=out_dtype, layout=layout, batch=batch, activation=activation, precision=precision,
-        aligned=aligned, batch_invariant=batch_invariant, scaling=scaling, target=target,
+        aligned=aligned, batch_invariant=batch_invariant, scaling=scaling, target=target, b_dtype=b_dtype,
     ).covered  # fmt: skip

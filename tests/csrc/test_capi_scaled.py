@@ -6,12 +6,14 @@ import itertools
 
 import pytest
 from built import TARGET, needs
-from calls import HOST, Call, at, last_launch, launches, ok, refused, values
+from calls import HOST, Call, at, last_launch, launches, ok, records, refused, values
+from layers import layer_call
 from libgemm._library import ffi, lib, text
 from libgemm.inspect import variants
 from stand_in import in_stand_in
 from test_capi_fast import maps
 
+E5M2 = lib.LIBGEMM_E5M2
 E4M3 = {"a_type": lib.LIBGEMM_E4M3, "d_type": lib.LIBGEMM_BF16}
 SIZES = {"m": 1000, "n": 784, "k": 528, "lda": 528, "ldb": 528, "ldc": 784, "ldd": 784, "trans_b": 1}
 
@@ -30,9 +32,9 @@ REFUSED = [
     ({"scaling": 6}, ("scaling = 6", "0 to 5")),
     *[({"scaling": v, "precision": 4}, (f"precision = 4 with scaling = {v}", "LIBGEMM_EXACT (0)")) for v in (3, 4, 5)],
     ({"scaling": 0}, ("a_scale = 0x", "scaling = 0", "NULL")),
-    ({"d_type": lib.LIBGEMM_E4M3}, ("d_type = 4 with a_type e4m3", "LIBGEMM_BF16 (2)")),
+    ({"d_type": lib.LIBGEMM_E4M3}, ("d_type = 4 with 8-bit", "LIBGEMM_BF16 (2)")),
     ({"d_type": 0}, ("d_type = 0",)),
-    *[({"precision": v}, (f"precision = {v} with e4m3", "LIBGEMM_FAST (4)")) for v in (-1, 1, 3, 5)],
+    *[({"precision": v}, (f"precision = {v} with 8-bit", "LIBGEMM_FAST (4)")) for v in (-1, 1, 3, 5)],
     ({"lda": 527}, ("lda = 527", "k = 528")),
 ]
 
@@ -48,7 +50,13 @@ def test_words_that_do_not_go_together_are_refused(fields, parts):
 @in_stand_in()
 def test_what_no_kernel_takes_is_refused_by_name():
     refused(scaled(b_type=lib.LIBGEMM_BF16).run(), "UNSUPPORTED", "b_type = 2 (bf16)", "a_type e4m3")
-    refused(Call("grouped_gemm", **E4M3).run(), "UNSUPPORTED", "no variant computes grouped_gemm e4m3 -> bf16")
+    for types in ({}, {"b_type": E5M2}, {"a_type": E5M2, "b_type": lib.LIBGEMM_E4M3}):
+        told = {**E4M3, **types}
+        refused(Call("grouped_gemm", **told).run(), "UNSUPPORTED", "no variant computes grouped_gemm e4m3 -> bf16")
+    refused(scaled(a_type=E5M2).run(), "UNSUPPORTED", "a_type e5m2 with b_type e5m2", "LIBGEMM_E4M3 (4)")
+    for op in ("moe_mm", "moe_sum", "moe_cast", "cast"):
+        assert layer_call(op, a_type=E5M2).run() != lib.LIBGEMM_OK, op
+    assert "e5m2" in text(lib.libgemm_last_error()) or "a_type = 5" in text(lib.libgemm_last_error())
     blocks = {"scaling": 3, "a_scale": at(7), "b_scale": at(8), "ragged": 2, "trans_a": 1}
     refused(Call("grouped_mm", **E4M3, **blocks).run(), "UNSUPPORTED", "scaling = 3, of blocks, with ragged = 2")
     assert launches() == []
@@ -63,6 +71,38 @@ def test_a_kernel_is_told_where_scales_are_and_what_they_are(precision, d_type):
         found = values(last_launch())
         places = [at(7), at(8)] if kind else [0, 0]
         assert [found["scaling"], found["a_scale"], found["b_scale"]] == [kind, *places]
+
+
+@pytest.mark.parametrize("op", ["gemm", "grouped_mm"])
+@in_stand_in()
+def test_one_operand_of_e5m2_is_told_to_rows_that_take_it(op):
+    make = scaled if op == "gemm" else packed
+    for a, b, kind in itertools.product((lib.LIBGEMM_E4M3, E5M2), (lib.LIBGEMM_E4M3, E5M2), range(6)):
+        call = make(kind, a_type=a, b_type=b)
+        if a == b == E5M2:
+            refused(call.run(), "UNSUPPORTED", "e5m2")
+            continue
+        ok(call.run())
+        found, mixed = values(last_launch()), a != b
+        assert "portable" in records()[last_launch()["variant"]]["kernel"] or not mixed
+        if mixed:
+            assert (found["a_type"], found["b_type"], found["scaling"]) == (a, b, kind)
+    ok(make(2, a_type=lib.LIBGEMM_E4M3).run())  # b_type 0; and on reference rows it is said, too
+    ok(make(2, lda=529).run())
+    assert [values(last_launch())[f"{x}_type"] for x in "ab"] == [lib.LIBGEMM_E4M3] * 2
+
+
+@needs(90)
+@in_stand_in()
+def test_a_mixed_product_is_no_known_one_of_equal_types():
+    fast, mixed = scaled(), scaled(b_type=E5M2)
+    names = []
+    for call in (fast, mixed, fast, mixed):
+        ok(call.run())
+        names.append(last_launch()["variant"])
+    assert names[0] == names[2] != names[1] == names[3] and "descriptor" in names[0]
+    fastest = names[0]
+    refused(scaled(b_type=E5M2, variant=fastest).run(), "UNSUPPORTED", "an A and a B that both are LIBGEMM_E4M3")
 
 
 def packed(kind: int, **fields) -> Call:

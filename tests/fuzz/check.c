@@ -4,7 +4,17 @@
 
 #include "fuzz.h"
 
-int width_of(int32_t type) { return type == LIBGEMM_F32 ? 4 : type == LIBGEMM_E4M3 ? 1 : 2; }
+static bool is_8_bit(int32_t type) { return type == LIBGEMM_E4M3 || type == LIBGEMM_E5M2; }
+
+int width_of(int32_t type) { return type == LIBGEMM_F32 ? 4 : is_8_bit(type) ? 1 : 2; }
+
+void check_types(const struct launch *l, int32_t a_type, int32_t b_type) {
+  int32_t b = b_type ? b_type : a_type;
+  REQUIRE(l->row->a_type == (a_type == LIBGEMM_E5M2 ? LIBGEMM_E4M3 : a_type), "%s", l->row->name);
+  REQUIRE(a_type == b ? a_type != LIBGEMM_E5M2 : is_8_bit(a_type) && is_8_bit(b), "types %d, %d", a_type, b);
+  REQUIRE(a_type == b || has(l, "a_type"), "%s", l->row->name);
+  if (has(l, "a_type")) REQUIRE(value(l, "a_type") == a_type && value(l, "b_type") == b, "%s", l->row->name);
+}
 
 int64_t tiles_along(int64_t extent, int64_t block) { return (extent + block - 1) / block; }
 
@@ -182,8 +192,8 @@ void use_span(struct spans *s, const char *what, uint64_t begin, uint64_t bytes)
 
 void check_scale_parameters(const struct launch *l, const struct scales *s) {
   bool by_blocks = l->row->guard & GUARD_BLOCKS;  // whose kernels take one kind of scales
-  REQUIRE(has(l, "scaling") == (s->a_type == LIBGEMM_E4M3 && !by_blocks), "%s", l->row->name);
-  if (s->a_type != LIBGEMM_E4M3) return;
+  REQUIRE(has(l, "scaling") == (is_8_bit(s->a_type) && !by_blocks), "%s", l->row->name);
+  if (!is_8_bit(s->a_type)) return;
   if (by_blocks) REQUIRE(s->scaling == LIBGEMM_SCALING_1X128_128X128, "%s", l->row->name);
   if (!by_blocks)
     REQUIRE(value(l, "scaling") == (s->read ? s->scaling : 0), "scaling %lld", (long long)value(l, "scaling"));

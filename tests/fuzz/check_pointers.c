@@ -81,7 +81,8 @@ void check_pointers_launch(const libgemm_grouped_gemm_args *a) {
   REQUIRE(seen.launches == 1, "%d launches", seen.launches);
   check_limits(l);
   REQUIRE(l->device == pointers_gpu(a), "GPU %d", l->device);
-  REQUIRE(l->row->op == OP_GROUPED_GEMM && l->row->a_type == a->a_type && l->row->d_type == a->d_type);
+  check_types(l, a->a_type, a->b_type);
+  REQUIRE(l->row->op == OP_GROUPED_GEMM && l->row->d_type == a->d_type);
   REQUIRE(l->row->precision == a->precision && l->row->trans_a == a->trans_a && l->row->trans_b == a->trans_b);
   REQUIRE(value(l, "groups") == a->groups && l->cluster == 1);
   check_scalars(l, a->alpha, a->beta, a->activation, (uint64_t)value(l, "bias_ptrs"));

@@ -111,7 +111,8 @@ static void check_product(const struct launch *l, const libgemm_gemm_args *a, st
                           struct spans *spans) {
   struct operands o = described(a);
   int64_t tiles = tiles_along(a->m, l->row->block_m) * tiles_along(a->n, l->row->block_n);
-  REQUIRE(l->row->a_type == a->a_type && l->row->d_type == a->d_type && l->row->precision == a->precision);
+  check_types(l, a->a_type, a->b_type);
+  REQUIRE(l->row->d_type == a->d_type && l->row->precision == a->precision);
   REQUIRE(l->row->trans_a == (a->trans_a ^ turned[0]) && l->row->trans_b == (a->trans_b ^ turned[1]));
   REQUIRE(value(l, "M") == a->m && value(l, "N") == a->n && value(l, "K") == (reads_ab(a) ? a->k : 0));
   if (reads_ab(a)) check_stored(l, 'a', &in[0]), check_stored(l, 'b', &in[1]);

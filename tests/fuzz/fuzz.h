@@ -108,6 +108,8 @@ void use_span(struct spans *s, const char *what, uint64_t begin, uint64_t bytes)
 
 // What holds of every launch, whatever is computed.
 void check_limits(const struct launch *l);
+// That the row multiplies A's and B's types, as the call says them, and is told which they are where it asks.
+void check_types(const struct launch *l, int32_t a_type, int32_t b_type);
 // What a row takes for granted of a call over matrices.
 void check_guards(const struct launch *l, const struct operands *o, int32_t activation);
 // That what is read and written is the GPU's own, each element where its type may start, and D neither A nor B.

@@ -102,7 +102,7 @@ static libgemm_gemm_args as_dense(const libgemm_grouped_mm_args *a) {
   d.alpha = a->alpha, d.beta = a->beta, d.a_type = a->a_type, d.d_type = a->d_type;
   d.trans_a = a->trans_a, d.trans_b = a->trans_b, d.precision = a->precision, d.activation = a->activation;
   d.workspace = a->workspace, d.workspace_bytes = a->workspace_bytes;
-  d.scaling = a->scaling, d.a_scale = a->a_scale, d.b_scale = a->b_scale;
+  d.b_type = a->b_type, d.scaling = a->scaling, d.a_scale = a->a_scale, d.b_scale = a->b_scale;
   d.a_scale_stride_m = a->a_scale_stride_m, d.a_scale_stride_k = a->a_scale_stride_k;
   d.b_scale_stride_n = a->b_scale_stride_n, d.b_scale_stride_k = a->b_scale_stride_k;
   return d;
@@ -121,7 +121,8 @@ static void check_launch(const libgemm_grouped_mm_args *a) {
   }
   REQUIRE(seen.launches == 1, "%d launches", seen.launches);
   check_limits(l);
-  REQUIRE(l->row->op == OP_GROUPED_MM && l->row->a_type == a->a_type && l->row->d_type == a->d_type);
+  check_types(l, a->a_type, a->b_type);
+  REQUIRE(l->row->op == OP_GROUPED_MM && l->row->d_type == a->d_type);
   REQUIRE(l->row->precision == a->precision && l->row->trans_a == a->trans_a && l->row->trans_b == a->trans_b);
   REQUIRE(value(l, "M") == a->m && value(l, "N") == a->n && value(l, "K") == (reads_ab(a) ? a->k : 0));
   struct operands o = OPERANDS_OF(a, a->groups, a->ragged);

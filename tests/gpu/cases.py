@@ -74,6 +74,7 @@ class Case:
     bias: str = ""  # "", "row" (one for all) or "each" (per batch or group)
     activation: str | None = None
     scaling: str = ""  # SCALINGS
+    e5m2: str = ""  # which of "a" and "b", of a_type e4m3, is e5m2 instead
     fresh: bool = False  # no out: the library allocates it
     # normal; inf, nan (a few of A and B); nan_ab (all, with alpha = 0); inf_odd, nan_odd (all of every second group)
     values: str = "normal"
@@ -86,6 +87,10 @@ class Case:
     @property
     def op(self) -> str:
         return ENTRIES[self.entry]
+
+    def type_of(self, letter: str) -> str:
+        """Of A or B."""
+        return "e5m2" if self.e5m2 == letter else self.a_type
 
     @property
     def pointers(self) -> bool:
@@ -274,6 +279,7 @@ def random_case(seed: int, largest: int = 3000, a_type: str = "", entry: str = "
     if types["a_type"] == "e4m3":
         no_blocks = types["precision"] == "fast" or fields.get("ragged") == "k"
         fields.update(scaling=rng.choice(SCALINGS[: 3 if no_blocks else None]))
+        fields.update(e5m2=random.Random(f"e5m2 {seed}").choice(("", "", "a", "b")))
     case = Case(
         seed=seed,
         entry=entry,

@@ -21,12 +21,13 @@ def scaled_products(ctx: Context):
     of blocks one with several of them, the last one short, in each layout."""
     for (seed, scaling), layout in itertools.product(enumerate(BLOCK_SCALINGS), range(4)):
         words = {"a_type": "e4m3", "d_type": "f32", "trans_a": layout > 1, "trans_b": layout % 2 == 1}
-        yield ctx.run(Case(seed=3 * seed + layout, m=160, n=144, k=304, scaling=scaling, **words))
+        for e5m2 in ("", "a", "b"):
+            yield ctx.run(Case(seed=3 * seed + layout, m=160, n=144, k=304, scaling=scaling, e5m2=e5m2, **words))
     for seed in ctx.seeds(60 if ctx.stand_in else 3000):
         case = random_case(seed, 150 if ctx.stand_in else 2000, "e4m3")
         yield ctx.run(case)
         # Mostly what fast kernels take: K is contiguous, and every stored row whole pieces of 16 bytes.
-        plain = {"trans_a": False, "trans_b": True, "leads": (0, 0, 0, 0), "batch": -1, "shared": ""}
+        plain = {"trans_a": False, "trans_b": True, "leads": (0, 0, 0, 0), "batch": -1, "shared": "", "e5m2": ""}
         case = replace(case, **plain, n=whole(case.n), pads=(0, 0, 0, 0))
         yield ctx.run(case)
         yield ctx.run(replace(case, pads=aligned_pads(case)))
@@ -39,7 +40,7 @@ def scaled_groups(ctx: Context):
         yield ctx.run(case)
         # What fast kernels take: ends that cut the rows, K contiguous, D in bfloat16.
         plain = {"trans_a": False, "trans_b": True, "leads": (0, 0, 0, 0), "ragged": "m", "d_type": "bf16"}
-        case = replace(case, **plain, activation=None, n=whole(case.n), pads=(0, 0, 0, 0))
+        case = replace(case, **plain, e5m2="", activation=None, n=whole(case.n), pads=(0, 0, 0, 0))
         yield ctx.run(replace(case, pads=aligned_pads(case)))
 
 

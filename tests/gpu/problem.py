@@ -18,8 +18,8 @@ class Problem:
         self.sizes = case.group_sizes()
         self.generator = torch.Generator(device=self.device).manual_seed(case.seed)
         self.m, self.n, self.k = case.totals()
-        self.a_arena = self.operand("a", 0, case.a_type)
-        self.b_arena = self.operand("b", 1, case.a_type)
+        self.a_arena = self.operand("a", 0, case.type_of("a"))
+        self.b_arena = self.operand("b", 1, case.type_of("b"))
         self.a = [self.logical(x, case.trans_a, "a") for x in self.a_arena.views]
         self.b = [self.logical(x, case.trans_b, "b") for x in self.b_arena.views]
         self.make_bias()

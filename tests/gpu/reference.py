@@ -22,7 +22,14 @@ import math
 
 import torch
 
-DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "e4m3": torch.float8_e4m3fn}
+DTYPES = {
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "e4m3": torch.float8_e4m3fn,
+    "e5m2": torch.float8_e5m2,
+}
+EIGHT_BITS = (DTYPES["e4m3"], DTYPES["e5m2"])
 U_OUT = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
 TINY = {"f16": 2.0**-25, "bf16": 2.0**-126, "f32": 2.0**-126}  # bf16, f32: subnormals may be flushed
 U_ACC = 2.0**-24

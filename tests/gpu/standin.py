@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch
 
 from .cases import BLOCK_SCALINGS, ENTRIES, types_of
-from .reference import DTYPES
+from .reference import DTYPES, EIGHT_BITS
 from .standin_cast import FAULTS as CAST_FAULTS
 from .standin_cast import Casts
 from .standin_contract import Error, check, require
@@ -22,7 +22,7 @@ FAULTS = (
     "bias of group 0", "wrong activation", "relu drops NaN", "swap groups", "skip partial tile", "skip K tail",
     "write pad row", "16-bit sums", "tf32 for ieee", "Inf to NaN", "skip K = 0", "int32 ends", "new out",
     "accept anything", "vary", "trust ends", "skip empty K", "keep tail", "K of the next group",
-    "ignore scales", "scales of row 0", "scales of K 0", *MOE_FAULTS, *CAST_FAULTS,
+    "e5m2 for e4m3", "ignore scales", "scales of row 0", "scales of K 0", *MOE_FAULTS, *CAST_FAULTS,
 )  # fmt: skip
 
 # Of rows that see packed groups as one matrix, with a layout that such a row takes (trans_a, trans_b).
@@ -75,7 +75,7 @@ class StandIn(Layers, Casts):
             check(*arguments, variants=self.variants())
 
     def output(self, like, shape, out, out_dtype) -> torch.Tensor:
-        own = torch.bfloat16 if like.dtype == DTYPES["e4m3"] else like.dtype
+        own = torch.bfloat16 if like.dtype in EIGHT_BITS else like.dtype
         wanted = DTYPES.get(out_dtype, out_dtype) or (own if out is None else out.dtype)
         allowed = (own, torch.float32, *([torch.float16] if own != like.dtype else []))
         require(wanted in allowed, f"out dtype {wanted} for {like.dtype}")
@@ -91,6 +91,8 @@ class StandIn(Layers, Casts):
         if self.fault == "Inf to NaN":
             a = torch.where(a.isinf(), torch.nan, a)
         kind = a.dtype
+        if self.fault == "e5m2 for e4m3" and kind != b.dtype:
+            a, b = a.view(b.dtype), b.view(kind)
         a, b = a.float(), b.float()
         if precision == "tf32" or (precision == "ieee" and self.fault == "tf32 for ieee"):
             a, b = tf32(a), tf32(b)
@@ -99,7 +101,7 @@ class StandIn(Layers, Casts):
             order = torch.arange(a.shape[-1], device=a.device).roll(self.runs * 7)
             a, b = a[..., order], b[..., order, :]
         x = torch.matmul(a, b)
-        return x.to(torch.bfloat16 if kind == DTYPES["e4m3"] else kind).float() if self.fault == "16-bit sums" else x
+        return x.to(torch.bfloat16 if kind in EIGHT_BITS else kind).float() if self.fault == "16-bit sums" else x
 
     def by_blocks(self, a, b, precision, scaling, a_scale, b_scale):
         """The product, each 128 of K times its scales: of a row or column, or of 128."""
@@ -182,7 +184,7 @@ class StandIn(Layers, Casts):
         require(all(x is None or x.dtype == d.dtype for x in (c, bias)), f"c and bias must be {d.dtype}, like D")
         c = d if c is None else c
         scales = (scaling, a_scale, b_scale) if scaling else None
-        require(scales is None or a.dtype == DTYPES["e4m3"], f"scaling = {scaling} with {a.dtype}")
+        require(scales is None or a.dtype in EIGHT_BITS, f"scaling = {scaling} with {a.dtype}")
         self.tile(a, b, c, bias, d, alpha, beta, activation, precision, scales)
         return d
 

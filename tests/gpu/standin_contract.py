@@ -3,7 +3,7 @@
 import torch
 
 from .cases import ACTIVATIONS
-from .reference import DTYPES
+from .reference import DTYPES, EIGHT_BITS
 
 
 class Error(ValueError):
@@ -32,10 +32,13 @@ def check(a, b, c, beta, bias, activation, precision, out, variant, *, variants)
         wide = x.dim() >= 2 and min(x.shape) > 0 and max(x.stride()[-2:]) >= min(x.shape[-2:]) > 1
         require(not wide or 1 in x.stride()[-2:], f"{name}: no unit stride among {x.stride()}")
         require(not (x.dim() == 2 and min(x.shape) > 1) or wide, f"{name}: rows overlap, {x.stride()}")
-    require(a.dtype == b.dtype, f"a is {a.dtype}, b is {b.dtype}")
+    kinds = {a.dtype, b.dtype}
+    require(len(kinds) == 1 or kinds == set(EIGHT_BITS), f"a is {a.dtype}, b is {b.dtype}")
+    require(kinds != {DTYPES["e5m2"]}, "a and b are e5m2: one of them must be e4m3")
     require(a.shape[-1] == b.shape[-2], f"K: a has {a.shape[-1]}, b has {b.shape[-2]}")
     require(a.dim() + b.dim() < 6 or len(a) == len(b), f"a has {len(a)} batches, b {len(b)}")
-    legal = {torch.float32: ("tf32", "tf32x3", "ieee"), DTYPES["e4m3"]: (None, "exact", "fast")}.get(a.dtype, (None,))
+    ways = {torch.float32: ("tf32", "tf32x3", "ieee"), **dict.fromkeys(EIGHT_BITS, (None, "exact", "fast"))}
+    legal = ways.get(a.dtype, (None,))
     require(precision in legal, f"precision {precision!r}: allowed is {legal}")
     require(activation in ACTIVATIONS, f"activation {activation!r}")
     require(variant is None or variant in [v.name for v in variants], f"no variant {variant!r}")

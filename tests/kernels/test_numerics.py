@@ -106,6 +106,15 @@ def dense_jobs():
     for (i, scaling), layout in itertools.product(enumerate(BLOCK_SCALINGS), LAYOUTS):
         words = {"m": 150, "n": 140, "k": 300, "bias": "row", "scaling": scaling, "seed": i + 3}
         yield job(f"blocks-{scaling}-{layout}", "gemm", ("e4m3", "f32", "exact"), layout, **words)
+    # One of two 8-bit types each: Inf and NaN, which one of them has, and each way to scale.
+    for e5m2, (i, scaling) in itertools.product("ab", enumerate(SCALINGS)):
+        words = {"m": 45, "n": 40, "k": 150, "bias": "row", "scaling": scaling, "seed": i, "e5m2": e5m2}
+        for values in ("normal", "inf", "nan"):
+            name, layout = f"e5m2-{e5m2}-{scaling or 'not'}-{values}", LAYOUTS[i % 4]
+            yield job(name, "gemm", ("e4m3", "f32", "exact"), layout, **words, values=values)
+            if scaling in ("", "row"):
+                words |= {"groups": 3, "spread": "uniform", "tail": 3}
+                yield job(name, "grouped_mm", ("e4m3", "f32", "exact"), layout, **words, values=values)
     yield job("batch-in-place", "gemm", **{**few, "bias": "row"}, c="in_place", seed=1)
     # K = 0 leaves D = act(bias): values far out, and those that are no numbers.
     for (a, d, precision), activation in itertools.product((TYPES[0], TYPES[2], TYPES[6]), ACTIVATIONS[1:]):
@@ -212,6 +221,8 @@ def fault_jobs():
               scaling="row")  # fmt: skip
     blocks = {"m": 150, "n": 140, "k": 300, "scaling": "1x128_128x128"}
     yield job("fault-blocks", "gemm", e4m3, extra={"changed": {"SCALED": 0}}, **blocks)
+    for name in ("a_type", "b_type"):
+        yield job(f"fault-{name}", "gemm", e4m3, extra={"told": {name: 5}}, **ODD)
     yield job("fault-activation", "grouped_mm", extra={"changed": {"ACTIVATE": 0}}, **ODD, activation="silu")
     yield job("fault-groups-of-8", "grouped_gemm", extra={"changed": {"ALIGN": 8}}, **ODD)
     yield job("fault-groups", "grouped_gemm", extra={"changed": {"TRANS_A": 1}}, **ODD)

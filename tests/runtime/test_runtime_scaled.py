@@ -2,6 +2,7 @@
 
 import libgemm
 import pytest
+from built import TARGET
 from calls import at, last_launch, launches, values
 from runtime_arrays import array
 from stand_in import in_stand_in
@@ -112,6 +113,21 @@ def test_scales_of_another_shape_are_refused(change, part):
     with pytest.raises(libgemm.Error) as error:
         libgemm.gemm(**operands(scaling=scaling, **whole))
     assert part in str(error.value) and launches() == []
+
+
+@in_stand_in()
+def test_one_of_two_operands_may_be_e5m2():
+    b = {"dtype": "e5m2", "strides": (1, K)}
+    for types, told in (({"a": array(0, M, K, dtype="e5m2")}, (5, 4)), ({"b": array(1, K, N, **b)}, (4, 5))):
+        libgemm.gemm(**operands(**types, scaling="tensor", a_scale=scale(7), b_scale=scale(8)))
+        found = values(last_launch())
+        assert (found["a_type"], found["b_type"]) == told
+    made = libgemm.explain(512, 512, 512, "e5m2", b_dtype="e4m3", target=TARGET)
+    assert made.variant is not None and "_e4m3_e4m3_bf16" in made.variant.name and "descriptor" not in made.variant.name
+    with pytest.raises(libgemm.Error, match="a_type e5m2 with b_type e5m2"):
+        libgemm.gemm(**operands(a=array(0, M, K, dtype="e5m2"), b=array(1, K, N, **b)))
+    with pytest.raises(libgemm.Error, match="b has dtype e5m2: f16 is needed"):
+        libgemm.gemm(**operands(a=array(0, M, K), b=array(1, K, N, **b), out=array(3, M, N)))
 
 
 @in_stand_in()

@@ -53,6 +53,15 @@ def test_it_takes_torchs_recipes_by_type_or_name(rows, names):
     assert torch.allclose(wide, exact + 1)
 
 
+def test_one_operand_may_be_e5m2():
+    (a, b), words = operands(), given(False, True)
+    wide = a.float().to(torch.float8_e5m2)
+    made = libgemm.torch.scaled_mm(wide, b, **words, output_dtype=torch.float32)
+    assert torch.allclose(made, wide.float() @ b.float() * words["scale_a"] * words["scale_b"])
+    compiled = torch.compile(libgemm.torch.scaled_mm, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(wide, b, **words, output_dtype=torch.float32), made)
+
+
 @pytest.mark.parametrize("rows", [False, True], ids=["numbers", "rows"])
 def test_it_compiles_whole_and_has_a_meta_kernel(rows):
     (a, b), words = operands(), given(rows, False)

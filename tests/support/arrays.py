@@ -8,7 +8,7 @@ KINDS = (INTERFACE, PLAIN, VERSIONED)
 TYPES = {
     "f16": (2, 16, "<f2"), "bf16": (4, 16, None), "f32": (2, 32, "<f4"), "i32": (0, 32, "<i4"), "i64": (0, 64, "<i8"),
     "f64": (2, 64, "<f8"), "u8": (1, 8, "|u1"), "i16": (0, 16, "<i2"), "f32 big-endian": (2, 32, ">f4"),
-    "e4m3": (10, 8, None),
+    "e4m3": (10, 8, None), "e5m2": (12, 8, None),
 }  # fmt: skip
 CUDA, CPU, CUDA_HOST, MANAGED = 2, 1, 3, 13
 

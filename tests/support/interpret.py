@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from kernels.device.portable import overlap, tiles
 from kernels.table.arguments import ARGUMENTS
+from kernels.table.dtypes import OPERANDS
 from kernels.table.variants import variants
 from tests.gpu import reference
 from tests.gpu.cases import ACTIVATIONS, RAGGED, SCALINGS, Case
@@ -38,6 +39,7 @@ from tests.gpu.checks import mismatches, tail_problems
 from tests.gpu.problem import Problem
 
 reference.U_OUT["bf16"] = 2.0**-7
+OPERAND_TYPES = {row.name: row.c_enum for row in OPERANDS if row.bytes == 1}
 NUMBERS = {"i32": np.int32, "i64": np.int64, "fp32": np.float32}
 SMALL = {"block_m": 32, "block_n": 32, "block_k": 16, "group_m": 2}  # speed; a last group of one row of tiles
 VANISHING = 2.0**-126
@@ -97,6 +99,7 @@ def single_arguments(p: Problem) -> dict:
     strides = [stride for x in p.scales.values() for stride in x.stride()[-2:]] if p.by_blocks else [0] * 4
     found |= zip(of_blocks, strides, strict=True)
     found["scaling"] = SCALINGS.index(p.case.scaling)
+    found |= {f"{x}_type": OPERAND_TYPES.get(p.case.type_of(x), 0) for x in "ab"}
     found["offs_ptr"] = p.ends.data_ptr() if p.ends is not None else 0
     return found
 
@@ -127,12 +130,13 @@ def without_waits(name: str):
     return module
 
 
-def launch(row, p: Problem, programs: int, changed: dict) -> None:
-    """The kernel of a table's row on this problem; `changed` replaces some of the row's compile-time arguments."""
+def launch(row, p: Problem, programs: int, changed: dict, told: dict) -> None:
+    """The kernel of a table's row on this problem; `changed` replaces some of the row's compile-time arguments, `told`
+    some of its run-time ones."""
     name, function = row.kernel.rsplit(".", 1)
     kernel = getattr(without_waits(name), function)
     constants = row.constexprs() | changed
-    values = table_arguments(p) if p.case.pointers else single_arguments(p)
+    values = (table_arguments(p) if p.case.pointers else single_arguments(p)) | told
     if row.problem.op == "gemm" and not row.config.persistent:
         tiles_m, tiles_n = -(-p.case.m // constants["BLOCK_M"]), -(-p.case.n // constants["BLOCK_N"])
         programs = tiles_m * tiles_n * (p.case.batch if p.case.batch >= 0 else 1)
@@ -176,7 +180,7 @@ def run(job: dict) -> list[str]:
     problems, outputs = [], []
     for programs in job.get("programs", [3]):
         p = prepare(job)
-        launch(row, p, programs, job.get("changed", {}))
+        launch(row, p, programs, job.get("changed", {}), job.get("told", {}))
         problems += mismatches(p, p.d) + tail_problems(p, p.d)
         problems += not_vanishing(p) if "bias" in job else []
         for arena in (*p.inputs, p.d_arena):

@@ -32,18 +32,12 @@ libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t 
 }
 
 libgemm_status check_scaling(const struct scaling *w) {
-  if (w->b_type && !is_dtype(w->b_type))
-    return fail(LIBGEMM_INVALID_ARGUMENT, "b_type = %d: allowed are 0, for a_type, and a_type itself (%d)", w->b_type,
-                w->a_type);
-  if (w->b_type && w->b_type != w->a_type)
-    return fail(LIBGEMM_UNSUPPORTED, "b_type = %d (%s) with a_type %s: no variant multiplies two types", w->b_type,
-                dtype_name(w->b_type), dtype_name(w->a_type));
   TRY(check_range("scaling", w->scaling, LIBGEMM_SCALING_NONE, LIBGEMM_SCALING_128X128_1X128));
   if (w->scaling == LIBGEMM_SCALING_NONE && (w->a_scale || w->b_scale))
     return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %p with scaling = 0: NULL is needed",
                 w->a_scale ? "a_scale" : "b_scale", w->a_scale ? w->a_scale : w->b_scale);
   if (w->scaling == LIBGEMM_SCALING_NONE) return LIBGEMM_OK;
-  if (w->a_type != LIBGEMM_E4M3)
+  if (w->a_type != LIBGEMM_E4M3 && w->a_type != LIBGEMM_E5M2)
     return fail(LIBGEMM_UNSUPPORTED, "scaling = %d with a_type %s: no variant takes scales of such operands",
                 w->scaling, dtype_name(w->a_type));
   if (is_by_blocks(w->scaling) && w->precision != LIBGEMM_EXACT)

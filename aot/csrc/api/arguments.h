@@ -11,17 +11,17 @@ void init_args(void *args, uint64_t size, const void *defaults, uint64_t bytes);
 /* Copy a caller's struct of at least `oldest` bytes into ours: fields its older header lacks read as 0. */
 libgemm_status read_args(const void *args, uint64_t oldest, void *out, uint64_t bytes, const char *type);
 
-/* INVALID_ARGUMENT unless the words that say how operands are scaled go together; UNSUPPORTED where no variant serves
- * them: where B has a type of its own, or other types than 8-bit ones have scales. */
+/* INVALID_ARGUMENT unless the words that say how operands are scaled go together; UNSUPPORTED where other types than
+ * 8-bit ones have scales. */
 struct scaling {
-  int32_t a_type, b_type, scaling, precision;
+  int32_t a_type, scaling, precision;
   const void *a_scale, *b_scale;
 };
 libgemm_status check_scaling(const struct scaling *words);
-#define CHECK_SCALING(args)                                                                                  \
-  ((args)->b_type | (args)->scaling || (args)->a_scale || (args)->b_scale                                    \
-       ? check_scaling(&(struct scaling){(args)->a_type, (args)->b_type, (args)->scaling, (args)->precision, \
-                                         (args)->a_scale, (args)->b_scale})                                  \
+#define CHECK_SCALING(args)                                                                                           \
+  ((args)->scaling || (args)->a_scale || (args)->b_scale                                                              \
+       ? check_scaling(                                                                                               \
+             &(struct scaling){(args)->a_type, (args)->scaling, (args)->precision, (args)->a_scale, (args)->b_scale}) \
        : LIBGEMM_OK)
 
 /* Whether each 128 of K has scales of its own. */

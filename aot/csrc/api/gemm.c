@@ -22,6 +22,7 @@ HOT static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm
   STATE_MATRICES(p, a);
   p->count = a->batch;
   p->workspace_bytes = a->workspace ? a->workspace_bytes : 0;
+  TRY(state_types(p, a->b_type));
   TRY(check_problem(p));
   TRY(CHECK_SCALING(a));
   TRY(check_range("batch_invariant", a->batch_invariant, 0, 1));
@@ -35,7 +36,7 @@ HOT static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm
 
 /* What the operands' memory is like, and what the caller wants of the bits. */
 HOT static void set_memory(const libgemm_gemm_args *a, const struct operands *o, struct problem *p) {
-  p->wants = a->batch_invariant ? WANT_BATCH_INVARIANT : 0;
+  p->wants |= a->batch_invariant ? WANT_BATCH_INVARIANT : 0;
   p->met = (is_aligned(o) ? GUARD_ALIGN16 : 0) | scaling_guard(a->scaling);
   if (!o->reads_ab) return;
   if (o->groups != 1) {
@@ -66,6 +67,7 @@ HOT static void fill_call(const libgemm_gemm_args *a, const struct operands *o, 
   call->alpha = a->k > 0 ? a->alpha : 0.0f; /* no product, whatever alpha would make of it */
   call->beta = a->beta;
   call->activation = a->activation;
+  PLACE_TYPES(call, a);
   if (a->scaling != LIBGEMM_SCALING_NONE && o->reads_ab) PLACE_SCALES(call, a);
 }
 

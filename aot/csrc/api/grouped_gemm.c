@@ -41,6 +41,7 @@ static libgemm_status check_args(const libgemm_grouped_gemm_args *args, libgemm_
                                  struct problem *p) {
   TRY(read_words(args, a));
   STATE_PROBLEM(p, OP_GROUPED_GEMM, a);
+  TRY(state_types(p, a->b_type));
   TRY(check_problem(p));
   TRY(CHECK_SCALING(a));
   TRY(check_range("host_tables", a->host_tables, 0, 1));

@@ -46,6 +46,7 @@ libgemm_status check_grouped(const libgemm_grouped_mm_args *args, libgemm_groupe
   STATE_PROBLEM(p, OP_GROUPED_MM, a);
   STATE_MATRICES(p, a);
   p->count = a->groups;
+  TRY(state_types(p, a->b_type));
   TRY(check_problem(p));
   TRY(CHECK_SCALING(a));
   TRY(check_words(a));
@@ -129,6 +130,7 @@ void place_grouped(const libgemm_grouped_mm_args *a, const struct operands *o, s
   call->alpha = a->alpha;
   call->beta = a->beta;
   call->activation = a->activation;
+  PLACE_TYPES(call, a);
   if (a->scaling == LIBGEMM_SCALING_NONE || !o->reads_ab) return;
   PLACE_SCALES(call, a);
   if (a->ragged == LIBGEMM_RAGGED_M) call->batch_stride_a_scale = 0; /* A is packed, and so are its scales */

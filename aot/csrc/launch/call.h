@@ -55,6 +55,7 @@ struct call {
       int32_t granularity, scale_power_of_two, scale_given;
     };
   };
+  int32_t a_type, b_type;       /* of 8-bit operands */
   CUdeviceptr a_scale, b_scale; /* of scaled operands */
   int32_t scaling;
   int64_t batch_stride_a_scale, batch_stride_b_scale;

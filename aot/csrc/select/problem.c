@@ -23,22 +23,47 @@ const char *const op_names[OP_COUNT] = {
     [OP_CAST_AMAX] = "cast_amax",
 };
 
+static bool is_8_bit(int32_t type) { return type == LIBGEMM_E4M3 || type == LIBGEMM_E5M2; }
+
+libgemm_status state_two_types(struct problem *p, int32_t b_type) {
+  int32_t a_type = p->a_type, b = b_type ? b_type : a_type;
+  if (!is_dtype(a_type)) return LIBGEMM_OK; /* check_problem tells */
+  if (!is_dtype(b))
+    return fail(LIBGEMM_INVALID_ARGUMENT,
+                "b_type = %d: allowed are 0, for a_type, a_type itself (%d), and of LIBGEMM_E4M3 (4) and LIBGEMM_E5M2 "
+                "(5) the other one",
+                b_type, a_type);
+  if (!is_8_bit(a_type) || !is_8_bit(b))
+    return fail(LIBGEMM_UNSUPPORTED,
+                "b_type = %d (%s) with a_type %s: no variant multiplies two types but e4m3 by e5m2", b, dtype_name(b),
+                dtype_name(a_type));
+  if (a_type == LIBGEMM_E5M2 && b == LIBGEMM_E5M2)
+    return fail(LIBGEMM_UNSUPPORTED,
+                "a_type e5m2 with b_type e5m2: one of A and B must be LIBGEMM_E4M3 (4); b_type = 0 stands for a_type");
+  p->a_type = LIBGEMM_E4M3;
+  p->wants |= WANT_MIXED;
+  return LIBGEMM_OK;
+}
+
 static libgemm_status check_e4m3(const struct problem *p) {
   if (!is_output_type(p->d_type))
     return fail(LIBGEMM_INVALID_ARGUMENT,
-                "d_type = %d with a_type e4m3: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",
+                "d_type = %d with 8-bit operands: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",
                 p->d_type);
   if (p->precision != LIBGEMM_EXACT && p->precision != LIBGEMM_FAST)
     return fail(LIBGEMM_INVALID_ARGUMENT,
-                "precision = %d with e4m3 operands: allowed are LIBGEMM_EXACT (0) and LIBGEMM_FAST (4)", p->precision);
+                "precision = %d with 8-bit operands: allowed are LIBGEMM_EXACT (0) and LIBGEMM_FAST (4)", p->precision);
   return LIBGEMM_OK;
 }
 
 HOT static libgemm_status check_types(const struct problem *p) {
   if (!is_dtype(p->a_type))
     return fail(LIBGEMM_INVALID_ARGUMENT,
-                "a_type = %d: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3), LIBGEMM_E4M3 (4)",
+                "a_type = %d: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3), LIBGEMM_E4M3 (4), "
+                "LIBGEMM_E5M2 (5)",
                 p->a_type);
+  if (p->a_type == LIBGEMM_E5M2)
+    return fail(LIBGEMM_UNSUPPORTED, "a_type e5m2: no variant computes %s of it", op_names[p->op]);
   if (p->a_type == LIBGEMM_E4M3) return check_e4m3(p);
   if (p->d_type != p->a_type && p->d_type != LIBGEMM_F32)
     return fail(LIBGEMM_INVALID_ARGUMENT,

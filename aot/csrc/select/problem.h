@@ -58,7 +58,8 @@ enum memory {
 /* What is asked of the row. */
 enum wish {
   WANT_BATCH_INVARIANT = 1, /* by the caller */
-  WANT_EQUAL = 2            /* GUARD_EQUAL: a batch that is served as groups */
+  WANT_EQUAL = 2,           /* GUARD_EQUAL: a batch that is served as groups */
+  WANT_MIXED = 4            /* one of A and B is E5M2; a_type is E4M3 then, which the other is */
 };
 
 struct problem {
@@ -84,6 +85,21 @@ struct problem {
     (problem)->precision = (args)->precision, (problem)->activation = (args)->activation; \
     (problem)->trans_a = (args)->trans_a, (problem)->trans_b = (args)->trans_b;           \
     (problem)->variant = (args)->variant;                                                 \
+  } while (0)
+
+/* Where A and B may be of two types: what the problem says of them. INVALID_ARGUMENT unless b_type is a type or 0;
+ * UNSUPPORTED where no variant multiplies the two. */
+libgemm_status state_two_types(struct problem *problem, int32_t b_type);
+static inline libgemm_status state_types(struct problem *problem, int32_t b_type) {
+  bool one = (b_type == 0 || b_type == problem->a_type) && problem->a_type != LIBGEMM_E5M2;
+  return one ? LIBGEMM_OK : state_two_types(problem, b_type);
+}
+
+/* What a launch is told of them. */
+#define PLACE_TYPES(call, args)                                        \
+  do {                                                                 \
+    (call)->a_type = (args)->a_type;                                   \
+    (call)->b_type = (args)->b_type ? (args)->b_type : (args)->a_type; \
   } while (0)
 
 /* And what those state that describe matrices: their sizes, and how A and B are strided. */

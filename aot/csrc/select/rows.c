@@ -20,6 +20,7 @@ unsigned refused(const struct row *row, const struct problem *p) {
   unsigned met = p->met;
   if (row->shared_bytes > (uint32_t)p->shared_bytes) return TOO_LARGE;
   if (met & ~(unsigned)row->guard & GUARD_GATED) return NOT_GATED;
+  if (p->wants & WANT_MIXED && !row->mixes) return NOT_MIXED;
   if (p->wants & WANT_EQUAL && !(row->guard & GUARD_EQUAL)) return NOT_EQUAL;
   if (p->op == OP_GEMM && p->count != 1)
     met &= ~(unsigned)GUARD_DESCRIPTOR; /* its rows with descriptors have no batch */
@@ -42,6 +43,7 @@ static const struct {
 } demands[] = {
     {TOO_LARGE, "a GPU with more shared memory for a block", NULL},
     {NOT_BATCH_INVARIANT, "batch_invariant = 0: it adds the products of K in another order than others", NULL},
+    {NOT_MIXED, "an A and a B that both are LIBGEMM_E4M3", NULL},
     {GUARD_ALIGN16, "16-byte aligned pointers, leading dimensions and extents", NULL},
     {GUARD_DESCRIPTOR,
      "A, B, C and D with 16-byte aligned pointers, leading dimensions and rows of D, k > 0, alpha != 0, batch = 1",

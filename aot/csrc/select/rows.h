@@ -5,7 +5,13 @@
 #include "select/problem.h"
 
 /* Why a row may not run, beside guard bits. */
-enum refusal { NOT_BATCH_INVARIANT = 1 << 16, NOT_EQUAL = 1 << 17, TOO_LARGE = 1 << 18, NOT_GATED = 1 << 19 };
+enum refusal {
+  NOT_BATCH_INVARIANT = 1 << 16,
+  NOT_EQUAL = 1 << 17,
+  TOO_LARGE = 1 << 18,
+  NOT_GATED = 1 << 19,
+  NOT_MIXED = 1 << 20
+};
 
 /* The rows that compute a problem at all: rows[*first] to rows[*end]. */
 void bucket_of(const struct problem *problem, const struct target *target, int *first, int *end);

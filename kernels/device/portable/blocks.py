@@ -11,7 +11,7 @@ BLOCK = tl.constexpr(128)
 @triton.jit
 def multiply_tile_by_blocks(
     a_ptr, b_ptr, lda, ldb, row, row_end, col, N, K, a_scale, b_scale, scaling,
-    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, a_type, b_type,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -24,7 +24,7 @@ def multiply_tile_by_blocks(
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK):
         own = multiply_tile(
-            a_ptr, b_ptr, lda, ldb, row, row_end, col, N, tl.minimum(K - k, BLOCK),
+            a_ptr, b_ptr, lda, ldb, row, row_end, col, N, tl.minimum(K - k, BLOCK), a_type, b_type,
             BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
         )  # fmt: skip
         a_factor = tl.load(of_a, mask=offs_m < row_end, other=0.0)
@@ -40,7 +40,7 @@ def multiply_tile_by_blocks(
 @triton.jit
 def multiply_tile_scaled(
     a_ptr, b_ptr, lda, ldb, row, row_end, col, N, K, a_scale, b_scale, scaling,
-    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, a_type, b_type,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr, MAY_BE_EMPTY: tl.constexpr,
 ):  # fmt: skip
@@ -48,13 +48,14 @@ def multiply_tile_scaled(
     if scaling > 2:
         acc = multiply_tile_by_blocks(
             a_ptr, b_ptr, lda, ldb, row, row_end, col, N, K, a_scale, b_scale, scaling,
-            a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+            a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, a_type, b_type,
             BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
         )  # fmt: skip
     else:
         acc = multiply_tile(
-            a_ptr, b_ptr, lda, ldb, row, row_end, col, N, K, BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION
-        )
+            a_ptr, b_ptr, lda, ldb, row, row_end, col, N, K, a_type, b_type,
+            BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
+        )  # fmt: skip
         if not MAY_BE_EMPTY or K > 0:
             acc = scale_tile(acc, a_scale, b_scale, scaling, row, row_end, col, N, BLOCK_M, BLOCK_N)
     return acc

@@ -14,7 +14,7 @@ def gemm(
     lda, ldb, ldc, ldd,
     batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias,
     alpha, beta, activation, a_scale, b_scale, scaling, batch_stride_a_scale, batch_stride_b_scale,
-    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, a_type, b_type,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr,
     ALIGN: tl.constexpr, ACTIVATE: tl.constexpr, SCALED: tl.constexpr,
@@ -47,12 +47,12 @@ def gemm(
         b_scale += batch * batch_stride_b_scale
         acc = multiply_tile_scaled(
             a_ptr, b_ptr, lda, ldb, row, M, col, N, K, a_scale, b_scale, scaling,
-            a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+            a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, a_type, b_type,
             BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION, False,
         )  # fmt: skip
     else:
         acc = multiply_tile(
-            a_ptr, b_ptr, lda, ldb, row, M, col, N, K,
+            a_ptr, b_ptr, lda, ldb, row, M, col, N, K, a_type, b_type,
             BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
         )  # fmt: skip
     store_tile(

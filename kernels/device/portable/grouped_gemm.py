@@ -94,7 +94,7 @@ def compute(
         d = tl.multiple_of(d, 16)
     # Where A is read, M is a multiple too if A's rows lie across: where it is not, M may be any.
     acc = multiply_tile(
-        a, b, lda, ldb, row, M // ALIGN * ALIGN if TRANS_A else M, col, N, K,
+        a, b, lda, ldb, row, M // ALIGN * ALIGN if TRANS_A else M, col, N, K, 0, 0,
         BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
     )  # fmt: skip
     if OVERLAP:  # noqa: SIM102 - known when this is compiled, the next when it runs

@@ -36,7 +36,7 @@ def grouped_mm(
     batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias,
     alpha, beta, activation, offs_wide,
     a_scale, b_scale, scaling, batch_stride_a_scale, batch_stride_b_scale,
-    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, a_type, b_type,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr,
     ALIGN: tl.constexpr, ACTIVATE: tl.constexpr, SCALED: tl.constexpr,
@@ -111,12 +111,12 @@ def grouped_mm(
                 acc = multiply_tile_scaled(
                     own_a, own_b, lda, ldb, row, row_end, col, col_end, depth,
                     a_scale + index * batch_stride_a_scale, b_scale + index * batch_stride_b_scale, scaling,
-                    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+                    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, a_type, b_type,
                     BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION, True,
                 )  # fmt: skip
             else:
                 acc = multiply_tile(
-                    own_a, own_b, lda, ldb, row, row_end, col, col_end, depth,
+                    own_a, own_b, lda, ldb, row, row_end, col, col_end, depth, a_type, b_type,
                     BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION,
                 )  # fmt: skip
             bias = tl.where(tail, 0, (bias_ptr + index * batch_stride_bias).to(tl.int64))

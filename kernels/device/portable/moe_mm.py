@@ -35,9 +35,9 @@ def multiply_rows(
     for k in range(0, K, BLOCK_K):
         a = tl.load(a_ptrs, mask=there & (offs_k[None, :] < K - k), other=0.0)
         mask = inside & (offs_k[:, None] < K - k)
-        acc = dot(a, tl.load(b_ptrs, mask=mask, other=0.0), acc, 0)
+        acc = dot(a, tl.load(b_ptrs, mask=mask, other=0.0), acc, 0, 0, 0)
         if GATED:
-            more = dot(a, tl.load(b_ptrs + further, mask=mask, other=0.0), more, 0)
+            more = dot(a, tl.load(b_ptrs + further, mask=mask, other=0.0), more, 0, 0, 0)
         a_ptrs += BLOCK_K
         b_ptrs += b_step
     return acc, more

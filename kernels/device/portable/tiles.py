@@ -24,11 +24,19 @@ def from_e4m3(x):
 
 
 @triton.jit
-def dot(a, b, acc, PRECISION: tl.constexpr):
-    """acc + a @ b in float32. PRECISION is the C enum: 0 for 16-bit inputs, and bytes that are e4m3, 1 tf32, 2 tf32x3,
-    3 ieee."""
+def from_8_bits(x, x_type):
+    """Bytes as the float16 numbers that they stand for. x_type is the C enum: 4 e4m3; 5 e5m2, the upper byte of a
+    float16, whose infinities and NaNs it has."""
+    of_e5m2 = (x.to(tl.uint16) << 8).to(tl.float16, bitcast=True)
+    return tl.where(x_type == 5, of_e5m2, from_e4m3(x))
+
+
+@triton.jit
+def dot(a, b, acc, PRECISION: tl.constexpr, a_type, b_type):
+    """acc + a @ b in float32. PRECISION is the C enum: 0 for 16-bit inputs, and for bytes, 1 tf32, 2 tf32x3, 3 ieee.
+    a_type and b_type say what bytes are, as from_8_bits has it."""
     if a.dtype == tl.uint8:
-        return tl.dot(from_e4m3(a), from_e4m3(b), acc)
+        return tl.dot(from_8_bits(a, a_type), from_8_bits(b, b_type), acc)
     elif PRECISION == 2:
         return tl.dot(a, b, acc, input_precision="tf32x3")
     elif PRECISION == 3:
@@ -39,7 +47,7 @@ def dot(a, b, acc, PRECISION: tl.constexpr):
 
 @triton.jit
 def multiply_tile(
-    a_ptr, b_ptr, lda, ldb, row, row_end, col, N, K,
+    a_ptr, b_ptr, lda, ldb, row, row_end, col, N, K, a_type, b_type,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -65,7 +73,7 @@ def multiply_tile(
     for k in range(0, K, BLOCK_K):
         a = tl.load(a_ptrs, mask=a_rows & (offs_k[None, :] < K - k), other=0.0)
         b = tl.load(b_ptrs, mask=b_cols & (offs_k[:, None] < K - k), other=0.0)
-        acc = dot(a, b, acc, PRECISION)
+        acc = dot(a, b, acc, PRECISION, a_type, b_type)
         a_ptrs += a_step
         b_ptrs += b_step
     return acc

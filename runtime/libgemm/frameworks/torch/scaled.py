@@ -87,10 +87,11 @@ def scaled_mm(
     swizzle_a: Any = None, swizzle_b: Any = None, bias: Tensor | None = None,
     output_dtype: torch.dtype | None = torch.bfloat16, contraction_dim: Any = (), use_fast_accum: bool = False,
 ) -> Tensor:  # fmt: skip
-    """torch.nn.functional.scaled_mm for float8_e4m3fn: mat_a [M,K] @ mat_b [K,N] of any layout, where torch takes a
-    row-major mat_a and a transposed mat_b alone. Recipes: TensorWise (a number each), RowWise ([M,1] and [1,N]), and of
-    blocks BlockWise1x128 ([M,K/128], of mat_b [N,K/128]) with it or with BlockWise128x128 ([M/128,K/128], of mat_b
-    [K/128,N/128], rounded up; more along K are not read); scales of blocks may have any strides.
+    """torch.nn.functional.scaled_mm for float8_e4m3fn, of which one operand may be float8_e5m2: mat_a [M,K] @ mat_b
+    [K,N] of any layout, where torch takes a row-major mat_a and a transposed mat_b alone. Recipes: TensorWise (a number
+    each), RowWise ([M,1] and [1,N]), and of blocks BlockWise1x128 ([M,K/128], of mat_b [N,K/128]) with it or with
+    BlockWise128x128 ([M/128,K/128], of mat_b [K/128,N/128], rounded up; more along K are not read); scales of blocks
+    may have any strides.
     output_dtype: bfloat16, float16 or float32; bias [N] has it too. use_fast_accum: libgemm's precision "fast", which
     scales of blocks do not go with.
     Raises libgemm.Error, naming what is allowed."""
@@ -117,11 +118,12 @@ def scaled_grouped_mm(
     swizzle_a: Any = None, swizzle_b: Any = None, bias: Tensor | None = None, offs: Tensor | None = None,
     output_dtype: torch.dtype | None = torch.bfloat16, contraction_dim: Any = (), use_fast_accum: bool = False,
 ) -> Tensor:  # fmt: skip
-    """torch.nn.functional.scaled_grouped_mm for float8_e4m3fn, of any layouts: mat_a [M,K] or [G,M,K], mat_b [G,K,N]
-    or [K,N], offs [G] the end of each group, int32 or int64, anywhere; as libgemm.grouped_mm has them. Recipes: RowWise
-    (of mat_a [M] or [G,M], of mat_b [G,N] or [N]; of two 2-D matrices [G * M] and [G * N]), TensorWise, and, but for
-    two 2-D matrices, of blocks: BlockWise1x128 of mat_a [M,K/128] and BlockWise128x128 of mat_b [G,K/128,N/128], of any
-    strides. output_dtype, bias, use_fast_accum as in scaled_mm.
+    """torch.nn.functional.scaled_grouped_mm for float8_e4m3fn, of which one operand may be float8_e5m2, of any layouts:
+    mat_a [M,K] or [G,M,K], mat_b [G,K,N] or [K,N], offs [G] the end of each group, int32 or int64, anywhere; as
+    libgemm.grouped_mm has them. Recipes: RowWise (of mat_a [M] or [G,M], of mat_b [G,N] or [N]; of two 2-D matrices
+    [G * M] and [G * N]), TensorWise, and, but for two 2-D matrices, of blocks: BlockWise1x128 of mat_a [M,K/128] and
+    BlockWise128x128 of mat_b [G,K/128,N/128], of any strides.
+    output_dtype, bias, use_fast_accum as in scaled_mm.
     Raises libgemm.Error, naming what is allowed."""
     refuse(swizzle_a, swizzle_b, contraction_dim)
     scaling, cut_k = scaling_of(scale_recipe_a, scale_recipe_b), mat_a.dim() == mat_b.dim() == 2

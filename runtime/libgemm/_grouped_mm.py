@@ -183,7 +183,7 @@ def grouped_mm(
     bias   [N], or [G,N] with a row for each group; out's dtype.
     out    row-major to write to; may be c. out_dtype: a's dtype (default) or float32.
     scaling, a_scale, b_scale
-           of e4m3 inputs, float32, as in gemm(): a 3-D operand has scales for each of its matrices, in one dimension
+           of 8-bit inputs, float32, as in gemm(): a 3-D operand has scales for each of its matrices, in one dimension
            more ([G,N] of b's columns, say), or those of one for all; a 2-D one for all its rows, or columns, as it
            stands. Where both are 2-D each group has scales of its own, or all the same; none of blocks.
     tail   what becomes of rows or columns of out past the last end: "leave" them as they were, or "zero".

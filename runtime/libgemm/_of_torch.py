@@ -6,7 +6,15 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 LEGACY = 1  # CUDA's other name for the default stream, whose handle is 0
-TYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "e4m3": "float8_e4m3fn", "i32": "int32", "u8": "uint8"}
+TYPES = {
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+    "i32": "int32",
+    "u8": "uint8",
+}
 
 
 def own_module() -> Any:

@@ -26,7 +26,7 @@ BAD = [
     *[(OPS, {"a_type": 3, "d_type": 3, "precision": v}, (f"precision = {v}", "LIBGEMM_IEEE (3)")) for v in (-1, 4)],
     *[(OPS, {"precision": v}, (f"precision = {v}", "bf16", "LIBGEMM_EXACT (0)")) for v in (-1, 1, 3, 4)],
     *[(OPS, {f: v}, (f"{f} = {v}", "0 to 1")) for f in ("trans_a", "trans_b") for v in (-1, 2)],
-    *[(OPS, {"b_type": v}, (f"b_type = {v}", "a_type itself (2)", "LIBGEMM_E5M2 (5)")) for v in (-1, 6)],
+    *[(OPS, {"b_type": v}, (f"b_type = {v}", "a_type itself (2)")) for v in (-1, 6)],
     *[(OPS, {"scaling": v}, (f"scaling = {v}", "0 to 5")) for v in (-1, 6)],
     *[(OPS, {x: "d"}, (f"{x} = 0x", "scaling = 0", "NULL")) for x in ("a_scale", "b_scale")],
     *[(OPS, {"activation": v}, (f"activation = {v}", "0 to 3")) for v in (-1, 4)],
@@ -121,8 +121,8 @@ def test_a_wrong_field_is_refused_by_name(op, fields, parts):
 @pytest.mark.parametrize(("fields", "parts"), [
     *[({"b_type": v}, (f"b_type = {v} ({name})", "a_type bf16", "no variant multiplies two types"))
       for v, name in ((1, "f16"), (4, "e4m3"), (5, "e5m2"))],
-    ({"a_type": 5}, ("a_type e5m2 with b_type e5m2", "LIBGEMM_E4M3 (4)")),
-    ({"a_type": 5, "b_type": 2}, ("b_type = 2 (bf16) with a_type e5m2",)),
+    ({"a_type": 5}, ("a_type e5m2",)),
+    ({"a_type": 5, "b_type": 2}, ("a_type e5m2",)),
     *[({"scaling": v}, (f"scaling = {v}", "no variant takes scales")) for v in (1, 2, 3, 4, 5)],
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("op", OPS)

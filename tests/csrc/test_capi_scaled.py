@@ -50,10 +50,14 @@ def test_words_that_do_not_go_together_are_refused(fields, parts):
 @in_stand_in()
 def test_what_no_kernel_takes_is_refused_by_name():
     refused(scaled(b_type=lib.LIBGEMM_BF16).run(), "UNSUPPORTED", "b_type = 2 (bf16)", "a_type e4m3")
-    for types in ({}, {"b_type": E5M2}, {"a_type": E5M2, "b_type": lib.LIBGEMM_E4M3}):
-        told = {**E4M3, **types}
-        refused(Call("grouped_gemm", **told).run(), "UNSUPPORTED", "no variant computes grouped_gemm e4m3 -> bf16")
+    refused(Call("grouped_gemm", **E4M3).run(), "UNSUPPORTED", "no variant computes grouped_gemm e4m3 -> bf16")
+    refused(Call("grouped_gemm", **E4M3, b_type=E5M2).run(), "UNSUPPORTED", "b_type = 5 (e5m2) with a_type e4m3")
+    for b_type in (0, lib.LIBGEMM_E4M3, E5M2):
+        told = {**E4M3, "a_type": E5M2, "b_type": b_type}
+        refused(Call("grouped_gemm", **told).run(), "UNSUPPORTED", "a_type e5m2: no variant computes grouped_gemm")
     refused(scaled(a_type=E5M2).run(), "UNSUPPORTED", "a_type e5m2 with b_type e5m2", "LIBGEMM_E4M3 (4)")
+    refused(scaled(a_type=E5M2, b_type=2).run(), "UNSUPPORTED", "b_type = 2 (bf16) with a_type e5m2")
+    refused(scaled(b_type=6).run(), "INVALID_ARGUMENT", "b_type = 6", "LIBGEMM_E5M2 (5) the other one")
     for op in ("moe_mm", "moe_sum", "moe_cast", "cast"):
         assert layer_call(op, a_type=E5M2).run() != lib.LIBGEMM_OK, op
     assert "e5m2" in text(lib.libgemm_last_error()) or "a_type = 5" in text(lib.libgemm_last_error())
@@ -90,6 +94,20 @@ def test_one_operand_of_e5m2_is_told_to_rows_that_take_it(op):
     ok(make(2, a_type=lib.LIBGEMM_E4M3).run())  # b_type 0; and on reference rows it is said, too
     ok(make(2, lda=529).run())
     assert [values(last_launch())[f"{x}_type"] for x in "ab"] == [lib.LIBGEMM_E4M3] * 2
+
+
+@needs(90)
+@in_stand_in()
+def test_mixed_operands_are_not_copied_for_rows_that_do_not_take_them():
+    """As those of one type are, where TMA cannot read them or K comes first."""
+    for odd in ({"lda": 529}, {"trans_a": 1, "lda": 1000}, {"trans_b": 0, "ldb": 784}, {"b": at(1) + 3}):
+        alike, mixed = (scaled(**odd, b_type=b).set(workspace=at(6)) for b in (lib.LIBGEMM_E4M3, E5M2))
+        needed = alike.workspace()
+        assert needed > 0 == mixed.workspace()
+        for call, count in ((alike, 2), (mixed, 1)):
+            before = len(launches())
+            ok(call.set(workspace_bytes=needed).run())
+            assert len(launches()) - before == count, odd
 
 
 @needs(90)

@@ -165,10 +165,11 @@ struct operation {
 };
 extern const struct operation dense_operation, packed_operation, pointers_operation;
 
-// 8-bit operands, without scales or with those of the first `kinds` ways.
+// 8-bit operands, of the types that go together, without scales or with those of the first `kinds` ways.
 #define NARROW(in, a, gpu, kinds)                                                                           \
   do {                                                                                                      \
-    (a)->a_type = LIBGEMM_E4M3;                                                                             \
+    (a)->a_type = (a)->n % 3 == 1 ? LIBGEMM_E5M2 : LIBGEMM_E4M3;                                            \
+    (a)->b_type = (a)->n % 3 == 1 ? LIBGEMM_E4M3 : (a)->n % 3 == 2 ? LIBGEMM_E5M2 : 0;                      \
     (a)->precision = pick(in, 2) ? LIBGEMM_FAST : LIBGEMM_EXACT;                                            \
     (a)->scaling = (int32_t)pick(in, (a)->precision == LIBGEMM_FAST ? 3 : (kinds));                         \
     if ((a)->scaling == LIBGEMM_SCALING_NONE) break;                                                        \

@@ -113,8 +113,8 @@ def dense_jobs():
             name, layout = f"e5m2-{e5m2}-{scaling or 'not'}-{values}", LAYOUTS[i % 4]
             yield job(name, "gemm", ("e4m3", "f32", "exact"), layout, **words, values=values)
             if scaling in ("", "row"):
-                words |= {"groups": 3, "spread": "uniform", "tail": 3}
-                yield job(name, "grouped_mm", ("e4m3", "f32", "exact"), layout, **words, values=values)
+                groups = {"groups": 3, "spread": "uniform", "tail": 3, "values": values}
+                yield job(name, "grouped_mm", ("e4m3", "f32", "exact"), layout, **words, **groups)
     yield job("batch-in-place", "gemm", **{**few, "bias": "row"}, c="in_place", seed=1)
     # K = 0 leaves D = act(bias): values far out, and those that are no numbers.
     for (a, d, precision), activation in itertools.product((TYPES[0], TYPES[2], TYPES[6]), ACTIVATIONS[1:]):

@@ -67,7 +67,7 @@ class Plain(torch.nn.Module):
         torch.manual_seed(6)
         self.gate_up_proj = torch.randn(EXPERTS, 2 * INNER, K).to(torch.bfloat16)
         self.down_proj = torch.randn(EXPERTS, K, INNER).to(torch.bfloat16)
-        self.act_fn = torch.nn.SiLU()
+        self.act_fn, self.is_concatenated = torch.nn.SiLU(), True
         for name, value in changes.items():
             setattr(self, name, value)
 
@@ -75,6 +75,18 @@ class Plain(torch.nn.Module):
 class WithOwnGate(Plain):
     def _apply_gate(self, gate_up):
         raise NotImplementedError
+
+
+class Inherits(WithOwnGate):
+    pass
+
+
+def _default_apply_gate(self, gate_up):
+    raise NotImplementedError
+
+
+class WithDefault(Plain):
+    _apply_gate = _default_apply_gate
 
 
 def test_modules_run_as_what_they_are(transformers):
@@ -85,8 +97,10 @@ def test_modules_run_as_what_they_are(transformers):
     assert torch.equal(run(plain, x, ids, weights), wanted)
     turned = Plain(gate_up_proj=plain.gate_up_proj.mT, down_proj=plain.down_proj.mT, is_transposed=True)
     assert torch.equal(run(turned, x, ids, weights), wanted)
-    clamped = Plain(alpha=1.702, limit=0.8)
-    assert torch.equal(run(clamped, x, ids, weights), libgemm.torch.moe(x, **words, gate="pairs", gate_limit=0.8))
+    for concatenated, gate in ((False, "pairs"), (True, "halves")):
+        clamped = Plain(alpha=1.702, limit=0.8, is_concatenated=concatenated)
+        made = libgemm.torch.moe(x, **words, gate=gate, gate_limit=0.8)
+        assert torch.equal(run(clamped, x, ids, weights), made)
     biased = {"gate_up_proj_bias": torch.randn(EXPERTS, 2 * INNER), "down_proj_bias": torch.randn(EXPERTS, K)}
     biased = {name: bias.to(torch.bfloat16) for name, bias in biased.items()}
     told = {"bias_in": biased["gate_up_proj_bias"], "bias_out": biased["down_proj_bias"]}
@@ -98,10 +112,18 @@ def test_modules_run_as_what_they_are(transformers):
 
 
 def test_gates_that_libgemm_has_not_stay_transformers_own(transformers):
-    for module in (WithOwnGate(), Plain(act_fn=torch.nn.Tanh()), Plain(act_fn=torch.nn.GELU(approximate="tanh"))):
+    norm, turns = Plain(has_post_expert_norm=True), Plain(is_concatenated=False)
+    for module in (
+        WithOwnGate(),
+        Inherits(),
+        norm,
+        turns,
+        Plain(act_fn=torch.nn.Tanh()),
+        Plain(act_fn=torch.nn.GELU(approximate="tanh")),
+    ):
         assert transformers.plain["libgemm"](module, *choices()) == "its own"
     assert transformers.plain["libgemm"](Plain(), *choices(torch.float64)) == "its own"
-    assert of_transformers.gate_of(Plain(act_fn=torch.nn.GELU())) == {"activation": "gelu", "gate": "halves"}
+    assert of_transformers.gate_of(WithDefault(act_fn=torch.nn.GELU())) == {"activation": "gelu", "gate": "halves"}
 
 
 class FP8Experts(Plain):
@@ -157,6 +179,23 @@ def test_modules_of_8_bits_run_with_their_scales(transformers):
     )
 
 
+def test_what_no_gradient_can_reach_asks_for_none(transformers):
+    """Their weights are parameters; those of a version whose own way has gradients run by that where one is wanted."""
+    run, (x, ids, weights) = transformers.scaled["libgemm"], choices()
+    module = FP8Experts()
+    for name in ("gate_up_proj", "down_proj", "gate_up_proj_scale_inv", "down_proj_scale_inv"):
+        setattr(module, name, torch.nn.Parameter(getattr(module, name)))
+    assert not run(module, x, ids, weights).requires_grad
+    x.requires_grad_()
+    with pytest.raises(RuntimeError, match="scaled_moe"):
+        run(module, x, ids, weights).float().sum().backward()
+    sys.modules["transformers.integrations.finegrained_fp8"].FP8GroupedMatmulFunction = object
+    assert run(module, x, ids, weights) == "its own of 8 bits"
+    assert not run(module, x.detach(), ids, weights).requires_grad
+    with torch.no_grad():
+        assert run(module, x, ids, weights) is not None
+
+
 def test_scales_that_are_powers_of_two_may_be_of_8_bits(transformers):
     module, given = FP8Experts(), choices()
     for name in ("gate_up_proj_scale_inv", "down_proj_scale_inv"):
@@ -170,6 +209,7 @@ def test_scales_that_are_powers_of_two_may_be_of_8_bits(transformers):
 OTHERS = {
     "a gate of its own": lambda: Derived(),
     "a limit without alpha": lambda: FP8Experts(limit=7.0),
+    "a norm behind each expert": lambda: FP8Experts(has_post_expert_norm=True),
     "a soft bound": lambda: FP8Experts(gate_softcap=7.0, up_softcap=7.0),
     "an activation that libgemm has not": lambda: FP8Experts(act_fn=torch.nn.Tanh()),
     "static scales": lambda: FP8Experts(activation_scheme="static"),

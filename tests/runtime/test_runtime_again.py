@@ -100,6 +100,11 @@ CALLS = {
     "f32": lambda: {k: Tensor(v.pointer, v.shape, "float32") for k, v in operands().items()} | {"precision": "tf32"},
     "f32 exactly": lambda: CALLS["f32"]() | {"precision": "ieee"},
     "e4m3": lambda: bytewise(),
+    "e5m2 by e4m3": lambda: bytewise(a=Tensor(at(0), (96, 64), "float8_e5m2")),
+    "e4m3 by e5m2": lambda: bytewise(b=Tensor(at(1), (64, 80), "float8_e5m2", strides=(1, 64))),
+    "e4m3 by e5m2 of another size": lambda: bytewise(
+        a=Tensor(at(0), (48, 64), "float8_e4m3fn"), out=None, b=Tensor(at(1), (64, 80), "float8_e5m2", strides=(1, 64))
+    ),
     "e4m3 fast": lambda: bytewise(precision="fast"),
     "e4m3 scaled": lambda: of_tensors(),
     "e4m3 scaled by rows": lambda: of_rows(),

@@ -12,6 +12,7 @@ TYPES = {
     "int64": (0, 64),
     "uint8": (1, 8),
     "float8_e4m3fn": (10, 8),
+    "float8_e5m2": (12, 8),
 }
 NAME = b"dlpack_exchange_api"  # a capsule refers to it
 READ = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(DLTensor))

@@ -9,7 +9,8 @@ from calls import allocate, launches
 from exchange_like import EXCHANGE
 from libgemm._tensor import packed_strides
 
-SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "int32": 4, "int64": 8, "uint8": 1, "float8_e4m3fn": 1}
+SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "int32": 4, "int64": 8, "uint8": 1, "float8_e4m3fn": 1,
+         "float8_e5m2": 1}  # fmt: skip
 
 
 class Dtype:

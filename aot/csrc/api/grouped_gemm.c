@@ -37,12 +37,23 @@ static libgemm_status expect_sizes(const libgemm_grouped_gemm_args *a, struct pr
   return LIBGEMM_OK;
 }
 
+/* Of two types there is no variant, not even of those that the other operations multiply. */
+static libgemm_status check_b_type(const libgemm_grouped_gemm_args *a) {
+  if (a->b_type == 0 || a->b_type == a->a_type) return LIBGEMM_OK;
+  if (!is_dtype(a->b_type))
+    return fail(LIBGEMM_INVALID_ARGUMENT, "b_type = %d: allowed are 0, for a_type, and a_type itself (%d)", a->b_type,
+                a->a_type);
+  return fail(LIBGEMM_UNSUPPORTED,
+              "b_type = %d (%s) with a_type %s: no variant multiplies two types by arrays of pointers", a->b_type,
+              dtype_name(a->b_type), dtype_name(a->a_type));
+}
+
 static libgemm_status check_args(const libgemm_grouped_gemm_args *args, libgemm_grouped_gemm_args *a,
                                  struct problem *p) {
   TRY(read_words(args, a));
   STATE_PROBLEM(p, OP_GROUPED_GEMM, a);
-  TRY(state_types(p, a->b_type));
   TRY(check_problem(p));
+  TRY(check_b_type(a));
   TRY(CHECK_SCALING(a));
   TRY(check_range("host_tables", a->host_tables, 0, 1));
   TRY(check_range("aligned", a->aligned, 0, 1));

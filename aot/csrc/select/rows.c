@@ -20,8 +20,8 @@ unsigned refused(const struct row *row, const struct problem *p) {
   unsigned met = p->met;
   if (row->shared_bytes > (uint32_t)p->shared_bytes) return TOO_LARGE;
   if (met & ~(unsigned)row->guard & GUARD_GATED) return NOT_GATED;
-  if (p->wants & WANT_MIXED && !row->mixes) return NOT_MIXED;
   if (p->wants & WANT_EQUAL && !(row->guard & GUARD_EQUAL)) return NOT_EQUAL;
+  if (p->wants & WANT_MIXED && !row->mixes) return NOT_MIXED;
   if (p->op == OP_GEMM && p->count != 1)
     met &= ~(unsigned)GUARD_DESCRIPTOR; /* its rows with descriptors have no batch */
   if (p->wants & WANT_BATCH_INVARIANT && !is_batch_invariant(row)) return (row->guard & ~met) | NOT_BATCH_INVARIANT;

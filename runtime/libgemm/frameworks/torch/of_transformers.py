@@ -22,21 +22,26 @@ def activation_of(module: torch.nn.Module) -> str | None:
     return name if exact else None
 
 
+def own_method(module: torch.nn.Module) -> str:
+    """The name of its class's method for the gate; "" where that is transformers' default, or there is none."""
+    found = getattr(getattr(type(module), "_apply_gate", None), "__qualname__", "")
+    return "" if found == "_default_apply_gate" else found
+
+
 def gate_of(module: torch.nn.Module) -> dict[str, Any] | None:
     """How a transformers module of experts gates, in moe()'s words; None for a way that libgemm has not: with a method
-    of its own for it, that is not gpt-oss's."""
+    of its own for it, that is not gpt-oss's, or with a norm behind each expert."""
+    if getattr(module, "has_post_expert_norm", False):  # from 5.23 on
+        return None
     if not getattr(module, "has_gate", True):
         name = activation_of(module)
         return name and {"activation": name, "gate": None}  # type: ignore[return-value]
+    gate = "halves" if getattr(module, "is_concatenated", False) else "pairs"
     alpha, limit = getattr(module, "alpha", None), getattr(module, "limit", None)
-    if isinstance(alpha, float) and isinstance(limit, (float, int)):  # gpt-oss
-        return {"activation": "silu", "gate": "pairs", "gate_alpha": alpha, "gate_limit": float(limit)}
-    if type(module).__dict__.get("_apply_gate") is not None and not getattr(
-        type(module)._apply_gate, "_is_default", False
-    ):
-        own = getattr(type(module)._apply_gate, "__qualname__", "")
-        if own.startswith(type(module).__name__):
-            return None
+    if isinstance(alpha, float) and isinstance(limit, (float, int)):  # gpt-oss, and its like with halves
+        return {"activation": "silu", "gate": gate, "gate_alpha": alpha, "gate_limit": float(limit)}
+    if own_method(module) or not getattr(module, "is_concatenated", True):
+        return None
     name = activation_of(module)
     return name and {"activation": name, "gate": "halves"}  # type: ignore[return-value]
 
@@ -67,11 +72,10 @@ def first_name(words: dict[str, Any]) -> str:
 
 def scaled_gate_of(module: torch.nn.Module) -> dict[str, Any] | None:
     """gate_of() for FP8Experts, whose method for the gate has more than one of them in it."""
-    if not getattr(module, "has_gate", True):
+    if not getattr(module, "has_gate", True) or getattr(module, "has_post_expert_norm", False):
         return gate_of(module)
-    if getattr(type(module)._apply_gate, "__qualname__", "") != "FP8Experts._apply_gate":
-        return None
-    if any(getattr(module, name, None) is not None for name in ("gate_softcap", "up_softcap")):  # from 5.23 on
+    softcaps = (getattr(module, name, None) for name in ("gate_softcap", "up_softcap"))  # from 5.23 on
+    if own_method(module) != "FP8Experts._apply_gate" or any(x is not None for x in softcaps):
         return None
     alpha, limit = getattr(module, "swiglu_alpha", None), getattr(module, "limit", None)
     if alpha is not None:
@@ -95,29 +99,33 @@ def scales_of(module: Any, first: str) -> tuple[Tensor, Tensor] | None:
         groups, rows, cols = w.shape
         if w.dtype != torch.float8_e4m3fn or scale.shape != (groups, -(-rows // 128), -(-cols // 128)):
             return None
-        found.append(scale.float())
+        found.append(scale.detach().float())
     return found[0], found[1]
 
 
 def scaled_experts_forward(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
-    """What transformers calls for it of a model whose weights it holds in 8 bits: a FineGrainedFP8Config's."""
+    """What transformers calls for it of a model whose weights it holds in 8 bits: a FineGrainedFP8Config's. Those have
+    no gradients; where transformers gives them to what goes in (from 5.23 on), its own way runs."""
+    own = importlib.import_module("transformers.integrations.finegrained_fp8")
     words = scaled_gate_of(module)
     scales = words and scales_of(module, first_name(words))
-    if not words or not scales or hidden_states.dtype not in HALVES:
-        own = importlib.import_module("transformers.integrations.finegrained_fp8").ALL_FP8_EXPERTS_FUNCTIONS
-        made: Tensor = own["grouped_mm"](module, hidden_states, top_k_index, top_k_weights)
+    trains = hasattr(own, "FP8GroupedMatmulFunction") and functions.is_recorded(hidden_states, top_k_weights)
+    if not words or not scales or trains or hidden_states.dtype not in HALVES:
+        made: Tensor = own.ALL_FP8_EXPERTS_FUNCTIONS["grouped_mm"](module, hidden_states, top_k_index, top_k_weights)
         return made
-    w_in, w_out = getattr(module, first_name(words)).mT, module.down_proj.mT
+    first = first_name(words)
     return moe(
-        hidden_states, w_in, w_out, top_k_index, top_k_weights, scaling="1x128_128x128", w_in_scale=scales[0].mT,
-        w_out_scale=scales[1].mT, **words,
+        hidden_states, getattr(module, first).detach().mT, module.down_proj.detach().mT, top_k_index, top_k_weights,
+        bias_in=getattr(module, f"{first}_bias", None), bias_out=getattr(module, "down_proj_bias", None),
+        scaling="1x128_128x128", w_in_scale=scales[0].mT, w_out_scale=scales[1].mT, **words,
     )  # fmt: skip
 
 
 def register_transformers() -> None:
     """Let transformers' models run their experts by libgemm: model.set_experts_implementation("libgemm"), or
     from_pretrained(..., experts_implementation="libgemm"); of weights in 8 bits too, where a FineGrainedFP8Config has
-    blocks of 128 x 128 and dynamic scales. Experts whose gate or scales libgemm has not run as "grouped_mm"."""
+    blocks of 128 x 128 and dynamic scales, without gradients. Experts whose gate or scales libgemm has not run as
+    transformers' "grouped_mm", which refuses static scales."""
     found = importlib.import_module("transformers.integrations.moe")
     found.ALL_EXPERTS_FUNCTIONS.register("libgemm", experts_forward)
     try:

@@ -8,7 +8,7 @@ import jinja2
 
 from aot.artifact import Artifact
 from aot.manifest import blocks_together, canonical, driver_floor, encoded_boxes
-from aot.pack import STRIPE, Packed, checksum, compressed
+from aot.pack import Packed, checksum, compressed
 from kernels.table.activations import ACTIVATIONS
 from kernels.table.arguments import TENSORS
 from kernels.table.dtypes import DTYPES, OPERANDS, PRECISIONS, TYPES
@@ -188,7 +188,6 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
             for number, target in TARGETS.items()
         ],
         chunks=packed.chunks,
-        stripe_bytes=STRIPE,
         types=type_table(),
         precisions=PRECISIONS,
         type_count=len(TYPES),

@@ -73,7 +73,7 @@ def make_plan() -> Plan:
 
 
 def toolchain() -> dict:
-    return {name: importlib.metadata.version(name) for name in ("triton", "lz4")}
+    return {name: importlib.metadata.version(name) for name in ("triton",)}
 
 
 @contextlib.contextmanager

@@ -33,6 +33,10 @@ def missing_prerequisites() -> list[str]:
         missing.append(f"a Python from {oldest} to {newest}; this is {found}: make PYTHON=python3.12")
     if not importlib.util.find_spec("venv") or not importlib.util.find_spec("ensurepip"):
         missing.append("Python's venv module: install python3-venv (Debian, Ubuntu) or python3-pip (Fedora)")
+    if not importlib.util.find_spec("_lzma"):
+        missing.append(
+            "Python's lzma module: this Python was built without liblzma; take another, or build it with that"
+        )
     if not shutil.which(shlex.split(os.environ.get("CC") or "cc")[0]):
         missing.append("a C compiler: install gcc (Debian, Ubuntu, Fedora), or set CC")
     return missing

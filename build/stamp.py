@@ -13,7 +13,7 @@ from build.package import BUILT
 from build.publish import files_in
 
 SOURCES = ("aot", "build", "kernels", "runtime")
-PACKAGES = ("triton", "lz4", "cffi", "jinja2", "hatchling")
+PACKAGES = ("triton", "cffi", "jinja2", "hatchling")
 
 
 def is_source(path: Path) -> bool:

@@ -16,7 +16,7 @@ ROOMS = {
     "kernels/device/portable": {"triton"},
     "kernels/device/sm90": {"triton", "kernels.device.portable"},
     "kernels/device/sm100": {"triton", "kernels.device.portable"},
-    "aot": {"kernels.table", "triton", "jinja2", "lz4", "elftools"},
+    "aot": {"kernels.table", "triton", "jinja2", "elftools"},
     "build": {"aot", "kernels.table", "cffi", "pebble", "tqdm", "elftools"},
     "build/tune": {"build", "aot", "kernels.table", "bench.measure", "bench.suites", "libgemm", "torch", "numpy"},
     "bench/suites": set(),
@@ -30,7 +30,6 @@ ROOMS = {
 ONLY = {
     ("aot", "triton"): {"compile.py", "toolchain.py"},
     ("aot", "jinja2"): {"render.py"},
-    ("aot", "lz4"): {"pack.py"},
     ("build/tune", "numpy"): {"fit.py"},
     ("bench/measure", "transformers"): {"experts.py"},
 }

@@ -68,10 +68,10 @@ struct row {
   uint8_t mixes;      /* of E4M3: it is told what A and B are, and one of them may be E5M2 */
   struct box boxes[TENSOR_COUNT];
   uint8_t parts; /* boxes of D that the kernel takes, and of C: 0, 1 or 4, of which a tile may not use all */
-  uint32_t chunk, index, cubin_bytes; /* which of a chunk's cubins is its own */
+  uint32_t chunk, begin, cubin_bytes; /* where in an unpacked chunk its cubin is */
   /* Of the cubin's words of 8 bytes (little-endian, zeros at the end), from its size in bytes on: xor the word,
    * multiply by 2^64 over the golden ratio, xor the upper half into the lower. A word that changes, changes it. Sums of
-   * words and of places would not do: one byte that changes before LZ4 unpacks it changes many words, in a pattern that
+   * words and of places would not do: one byte that changes before it is unpacked changes many words, in a pattern that
    * cancels. */
   uint64_t checksum;
 };
@@ -93,11 +93,10 @@ struct target {
   const uint16_t *buckets; /* bucket i holds rows[buckets[i]] to rows[buckets[i + 1]] */
 };
 
-/* A run of cubins packed together (LZ4 block format), when unpacked in stripes: a piece of each in turn. */
+/* A run of cubins packed together (launch/unpack.h), one behind the other. */
 struct chunk {
-  uint32_t offset, packed_bytes, bytes, cubins;
+  uint32_t offset, packed_bytes, bytes;
 };
-extern const uint32_t stripe_bytes; /* of one cubin before the next one's */
 
 extern const struct row rows[];
 extern const int32_t row_count;

@@ -60,7 +60,7 @@ class Experts(torch.nn.Module):
             self.down_proj_bias = torch.randn(self.num_experts, hidden, **new)
 
 
-def gated(module: Experts, z: torch.Tensor) -> torch.Tensor:
+def _default_apply_gate(module: Experts, z: torch.Tensor) -> torch.Tensor:
     if not module.has_bias:
         gate, up = z.chunk(2, -1)
         return module.act_fn(gate) * up
@@ -68,8 +68,8 @@ def gated(module: Experts, z: torch.Tensor) -> torch.Tensor:
     return (up + 1) * (gate * torch.sigmoid(gate * module.alpha))
 
 
-# Its name says that it is no class's own way: libgemm reads of a module's fields how it gates.
-Experts._apply_gate = gated
+# Its name, transformers' own, says that it is no class's own way: libgemm reads of a module's fields how it gates.
+Experts._apply_gate = _default_apply_gate
 
 
 def by_torch(module, x, ids, weights):

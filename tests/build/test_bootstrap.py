@@ -126,6 +126,13 @@ def test_a_python_that_triton_does_not_support_is_refused(monkeypatch, version):
     assert PROJECT["requires-python"] == f">={oldest},<{newest}"
 
 
+def test_a_python_without_what_packs_kernels_is_refused(monkeypatch):
+    find = bootstrap.importlib.util.find_spec
+    monkeypatch.setattr(bootstrap.importlib.util, "find_spec", lambda name: None if name == "_lzma" else find(name))
+    (line,) = bootstrap.missing_prerequisites()
+    assert "lzma module" in line
+
+
 @pytest.mark.parametrize("answers", [True, False])
 def test_torch_comes_from_the_index_of_cpu_builds_where_that_answers(monkeypatch, capsys, answers):
     asked = []

@@ -9,7 +9,7 @@ import struct
 
 from aot.artifact import Artifact, Box
 from aot.manifest import make_manifest
-from aot.pack import STRIPE, pack
+from aot.pack import pack
 from aot.params import TFLOAT32, kernel_function, takes_descriptors
 from aot.render import in_table_order, render
 from kernels.table.arguments import ARGUMENTS
@@ -18,6 +18,7 @@ from kernels.table.spec import Variant
 from kernels.table.variants import variants
 from tests.support.sample import sample_artifact
 
+LONG = 4096  # bytes that some made-up cubins have beside the least
 SWIZZLE_BYTES = 128  # a copy's contiguous extent, where it has that much
 SWIZZLES = {128: 3, 64: 2, 32: 1, 16: 0}  # bytes -> CUtensorMapSwizzle
 ELEMENTS = {"e4m3": 0, "f16": 6, "f32": 7, "bf16": 9}  # -> CUtensorMapDataType
@@ -38,13 +39,13 @@ def section(name: int, kind: int, offset: int, size: int) -> bytes:
 
 
 def made_up_cubin(artifact: Artifact) -> bytes:
-    """An ELF file with the kernel's table of parameters, and of any length up to a few stripes."""
+    """An ELF file with the kernel's table of parameters, and of many a length."""
     info = b"".join(
         struct.pack("<BBHIHHI", 4, INFO_PARAMETER, 12, 0, i, p.offset, p.size << 18)
         for i, p in reversed(list(enumerate(artifact.params)))
     )
     names = b"\0.shstrtab\0.nv.info." + artifact.entry.encode() + b"\0"
-    filler = artifact.variant.encode() * (len(artifact.variant) % 3 * STRIPE // len(artifact.variant))
+    filler = artifact.variant.encode() * (len(artifact.variant) % 3 * LONG // len(artifact.variant))
     begin = 64 + len(names) + len(info)
     header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1\x33\7", 2, CUDA, 1, 0, 0, begin + len(filler),
                          artifact.target, 64, 0, 0, 64, 3, 1)  # fmt: skip

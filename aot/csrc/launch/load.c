@@ -42,10 +42,7 @@ static uint64_t checksum(const unsigned char *bytes, size_t count) {
 libgemm_status read_cubin(const struct row *row, void *out) {
   unsigned char *unpacked;
   TRY(unpack_chunk(row, &unpacked));
-  const unsigned char *piece = unpacked + (size_t)row->index * stripe_bytes;
-  size_t apart = (size_t)chunks[row->chunk].cubins * stripe_bytes;
-  for (uint32_t done = 0; done < row->cubin_bytes; done += stripe_bytes, piece += apart)
-    memcpy((unsigned char *)out + done, piece, (size_t)least(stripe_bytes, row->cubin_bytes - done));
+  memcpy(out, unpacked + row->begin, row->cubin_bytes);
   free(unpacked);
   return checksum(out, row->cubin_bytes) == row->checksum ? LIBGEMM_OK : damaged(row);
 }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Unpack one LZ4 block. Returns false, having stayed inside both buffers, when `in` is not exactly `out_bytes`. */
+/* Unpack one LZMA stream. Returns false, having stayed inside both buffers, when `in` is not exactly `out_bytes`. */
 bool unpack(const unsigned char *in, size_t in_bytes, unsigned char *out, size_t out_bytes);
 
 #endif

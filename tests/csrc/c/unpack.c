@@ -1,4 +1,4 @@
-// Feeds the LZ4 decoder what a file holds, whole, cut and damaged, in blocks of exact size that ASan guards.
+// Feeds the LZMA decoder what a file holds, whole, cut and damaged, in blocks of exact size that ASan guards.
 // Input: records of packed size, plain size (32 bits each), packed bytes, plain bytes. Prints counts; 1 when wrong.
 #include "launch/unpack.h"
 

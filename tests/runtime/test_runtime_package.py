@@ -9,8 +9,8 @@ import subprocess
 
 import libgemm
 import pytest
+from blobs import kernels_at
 from built import TARGET
-from elftools.elf.elffile import ELFFile
 from stand_in import ROOT, in_stand_in, python
 from test_runtime_command import command
 
@@ -90,25 +90,11 @@ def test_verify_passes_a_sound_library():
     assert (done.returncode, done.stdout) == (0, f"{libgemm.info()['variants']} variants, 0 damaged\n")
 
 
-def cubin_span(library) -> tuple[int, int]:
-    """Where the packed kernels are in the file: all of .rodata before or after the manifest, whichever is longer."""
-    data = library.read_bytes()
-    with library.open("rb") as file:
-        section = ELFFile(file).get_section_by_name(".rodata")
-    begin, end = section["sh_offset"], section["sh_offset"] + section["sh_size"]
-    first = data.index(b'{"build_id":"')
-    last = data.index(b"\0", first)
-    assert begin < first < last < end
-    spans = ((begin, first), (last, end))
-    return max(spans, key=lambda span: span[1] - span[0])
-
-
 @pytest.mark.parametrize("part", [0.15, 0.3, 0.45, 0.6, 0.75, 0.9])
 def test_verify_names_what_a_flipped_byte_damaged(package, part):
     library = package / "_lib" / "libgemm.so"
-    begin, end = cubin_span(library)
-    data = bytearray(library.read_bytes())
-    for place in range(begin + int((end - begin) * part), end, 1 << 20)[:2]:
+    kernels, data = kernels_at(library), bytearray(library.read_bytes())
+    for place in kernels[int(len(kernels) * part) :: 1 << 20][:2]:
         data[place] ^= 0x55
     library.write_bytes(data)
     done = command("verify", PYTHONPATH=package.parent)

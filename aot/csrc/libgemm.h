@@ -668,6 +668,8 @@ typedef struct libgemm_variant_info {
   const char *architecture; /* what it was assembled for: "sm_90a" runs on 9.0 alone, "sm_80" and "sm_100f" also on
                                later minor revisions */
   const char *family; /* its kind of kernel, "coop" or "grouped_mm_swap": the manifest says what is true of each */
+  int32_t chunk;       /* cubins of one number are packed together: to read many is faster in the order of chunks */
+  int32_t reserved;    /* 0 */
 } libgemm_variant_info;
 
 int32_t libgemm_variant_count(void);

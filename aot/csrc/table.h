@@ -112,6 +112,8 @@ struct buildable {
 extern const struct buildable buildables[];
 extern const int32_t buildable_count;
 extern const struct chunk chunks[];
+extern const uint32_t chunk_count;
+extern unsigned char chunk_bytes[]; /* room for one, unpacked; not touched before */
 extern const char *const precision_names[PRECISION_LIMIT];
 extern const int8_t type_index[DTYPE_LIMIT][DTYPE_LIMIT][PRECISION_LIMIT]; /* [a][d][precision]; -1: none such */
 extern const int8_t type_count;

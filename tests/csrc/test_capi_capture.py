@@ -6,7 +6,7 @@ import pytest
 from built import TARGET
 from calls import Call, at, count, driver, last_error, launches, log, new_stream, ok, refused, values
 from libgemm._library import lib, text
-from libgemm.inspect import info
+from libgemm.inspect import info, variants
 from stand_in import in_stand_in
 
 
@@ -28,6 +28,10 @@ def test_after_preload_a_captured_call_loads_nothing_and_launches():
     ok(lib.libgemm_preload(0))
     loaded = count("cuLibraryLoadData")
     assert loaded == info()["targets"][TARGET]["variants"]
+    chunk_of = {f"libgemm_{v.name}": v.chunk for v in variants()}
+    names = [call["kernel"] for call in log("cuLibraryGetKernel")]
+    chunks = [chunk_of[name] for name in names if name in chunk_of]  # another target's rows run its code by its name
+    assert len(chunks) > loaded // 2 and chunks == sorted(chunks)  # so that each is unpacked once
     driver().fakecuda_set_capturing(1)
     for call in calls:
         ok(call.set(stream=stream).run())

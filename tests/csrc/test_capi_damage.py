@@ -5,24 +5,13 @@ import random
 import shutil
 
 import pytest
+from blobs import kernels_at, manifest_at
 from calls import Call, launches, log
-from elftools.elf.elffile import ELFFile
 from libgemm import Error, inspect
 from libgemm._library import LIBRARY, ffi, lib, text
 from stand_in import in_stand_in
 
-from aot.manifest import canonical
-from aot.pack import compressed
-
 UNSUPPORTED = 2
-
-
-def kernels_at() -> range:
-    """Where the packed kernels are in the file: in the one large section of constants, between table and manifest."""
-    with LIBRARY.open("rb") as file:
-        section = ELFFile(file).get_section_by_name(".rodata")
-        begin, size = section["sh_offset"], section["sh_size"]
-    return range(begin + size // 10, begin + size // 2)
 
 
 def flipped(folder, number: int, generator: random.Random):
@@ -30,7 +19,7 @@ def flipped(folder, number: int, generator: random.Random):
     path = folder / f"libgemm-{number}.so"
     shutil.copy(LIBRARY, path)
     with path.open("r+b") as file:
-        at = generator.choice(kernels_at())
+        at = generator.choice(kernels_at(LIBRARY))
         file.seek(at)
         byte = file.read(1)[0]
         file.seek(at)
@@ -40,10 +29,8 @@ def flipped(folder, number: int, generator: random.Random):
 
 def test_a_damaged_manifest_is_none(tmp_path):
     """Its bytes as they stand in the library, of which the first are spoilt: no text, rather than some of it."""
-    blob, path = compressed(canonical(inspect.manifest())), tmp_path / "libgemm.so"
-    whole = bytearray(LIBRARY.read_bytes())
-    at = whole.find(blob)
-    assert at > 0
+    path, whole = tmp_path / "libgemm.so", bytearray(LIBRARY.read_bytes())
+    at = manifest_at(LIBRARY).start
     whole[at : at + 64] = b"\xff" * 64
     path.write_bytes(whole)
     damaged, size = ffi.dlopen(str(path)), ffi.new("uint64_t *", 77)
@@ -63,18 +50,16 @@ def read(library, index: int, size: int) -> tuple[int, bytes]:
     return library.libgemm_variant_cubin(index, buffer, size), bytes(ffi.buffer(buffer))
 
 
-def damaged_of(library) -> list[tuple]:
+def damaged_of(library) -> list[inspect.Variant]:
     """The variants whose kernels do not come out of it; all others' are what they were."""
-    info = ffi.new("libgemm_variant_info *", {"size": ffi.sizeof("libgemm_variant_info")})
     found = []
-    for index in range(lib.libgemm_variant_count()):
-        assert lib.libgemm_variant_get(index, info) == 0
-        status, cubin = read(library, index, info.cubin_bytes)
+    for variant in sorted(inspect.variants(), key=lambda v: v.chunk):
+        status, cubin = read(library, variant.index, variant.cubin_bytes)
         if status == 0:
-            assert hashlib.sha256(cubin).hexdigest() == text(info.sha256), text(info.name)
+            assert hashlib.sha256(cubin).hexdigest() == variant.sha256, variant.name
         else:
             assert status == UNSUPPORTED and "are damaged in this library file" in text(library.libgemm_last_error())
-            found.append((text(info.name), text(info.op), info.target, info.trans_a, info.trans_b, info.a_type))
+            found.append(variant)
     return found
 
 
@@ -87,10 +72,10 @@ def test_a_bit_that_changed_is_noticed_before_the_kernel_is_loaded(seed, tmp_pat
         library = flipped(tmp_path, 10 * seed + attempt, generator)
         if damaged := damaged_of(library):
             break
-    assert 0 < len(damaged) <= 16  # those packed together with it
-    for name, op, target, trans_a, trans_b, a_type in damaged:
-        if (op, target, a_type) != ("gemm", 90, 2):
+    assert len({v.chunk for v in damaged}) == 1  # those packed together with it
+    for v in damaged:
+        if (v.op, v.target, v.a_type) != ("gemm", 90, "bf16"):
             continue
-        call = Call(op, variant=name, trans_a=trans_a, trans_b=trans_b, lda=96, ldb=80)
+        call = Call(v.op, variant=v.name, trans_a=v.trans_a, trans_b=v.trans_b, lda=96, ldb=80)
         assert library.libgemm_gemm(call.args) == UNSUPPORTED
     assert launches() == [] and log("cuLibraryLoadData") == []

@@ -72,6 +72,7 @@ libgemm_status libgemm_variant_get(int32_t index, libgemm_variant_info *info) {
       .linear = (row->guard & GUARD_LINEAR) != 0,
       .architecture = row->architecture,
       .family = row->family,
+      .chunk = (int32_t)row->chunk,
   };
   return give(info, &found, offsetof(libgemm_variant_info, architecture), sizeof found);
 }
@@ -96,10 +97,14 @@ libgemm_status libgemm_target_get(int32_t index, libgemm_target_info *info) {
   return give(info, &found, offsetof(libgemm_target_info, portable), sizeof found);
 }
 
+static bool runs_on(const struct row *row, const struct device *device) {
+  return row->target == device->gpu.target->target && row->shared_bytes <= (uint32_t)device->gpu.shared_bytes;
+}
+
 static libgemm_status preload_rows(const struct device *device) {
-  for (int32_t i = 0; i < row_count; i++)
-    if (rows[i].target == device->gpu.target->target && rows[i].shared_bytes <= (uint32_t)device->gpu.shared_bytes)
-      TRY(load_row(&rows[i], device));
+  for (uint32_t chunk = 0; chunk < chunk_count; chunk++) /* so that each is unpacked once */
+    for (int32_t i = 0; i < row_count; i++)
+      if (rows[i].chunk == chunk && runs_on(&rows[i], device)) TRY(load_row(&rows[i], device));
   return LIBGEMM_OK;
 }
 

@@ -1,6 +1,5 @@
 /* load.c: from a row to a kernel the driver holds, and its launch. Knows no operation. */
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "internal.h"
@@ -9,18 +8,6 @@ static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 
 static libgemm_status damaged(const struct row *row) {
   return fail(LIBGEMM_UNSUPPORTED, "the kernels of %s are damaged in this library file: install it again", row->name);
-}
-
-/* A chunk unpacked into fresh memory, or NULL with a sentence; the caller frees it. */
-static libgemm_status unpack_chunk(const struct row *row, unsigned char **out) {
-  const struct chunk *chunk = &chunks[row->chunk];
-  *out = malloc(chunk->bytes);
-  if (!*out) return fail(LIBGEMM_OUT_OF_MEMORY, "no host memory to unpack %u bytes of kernels", chunk->bytes);
-  if (!unpack(cubin_blob + chunk->offset, chunk->packed_bytes, *out, chunk->bytes)) {
-    free(*out);
-    return damaged(row);
-  }
-  return LIBGEMM_OK;
 }
 
 static uint64_t mixed(uint64_t found, uint64_t word) {
@@ -39,27 +26,37 @@ static uint64_t checksum(const unsigned char *bytes, size_t count) {
   return count ? mixed(found, word) : found;
 }
 
+/* Point at a kernel in chunk_bytes, where the chunk that was unpacked last stays: who reads kernels chunk by chunk
+ * unpacks each once. The caller holds `loading` for as long as it reads. */
+static libgemm_status find_cubin(const struct row *row, const unsigned char **cubin) {
+  enum { NONE = -1 };
+  static int64_t present = NONE;
+  const struct chunk *chunk = &chunks[row->chunk];
+  if (present != row->chunk) {
+    present = NONE;
+    if (!unpack(cubin_blob + chunk->offset, chunk->packed_bytes, chunk_bytes, chunk->bytes)) return damaged(row);
+    present = row->chunk;
+  }
+  *cubin = chunk_bytes + row->begin;
+  return checksum(*cubin, row->cubin_bytes) == row->checksum ? LIBGEMM_OK : damaged(row);
+}
+
 libgemm_status read_cubin(const struct row *row, void *out) {
-  unsigned char *unpacked;
-  TRY(unpack_chunk(row, &unpacked));
-  memcpy(out, unpacked + row->begin, row->cubin_bytes);
-  free(unpacked);
-  return checksum(out, row->cubin_bytes) == row->checksum ? LIBGEMM_OK : damaged(row);
+  const unsigned char *cubin;
+  pthread_mutex_lock(&loading);
+  libgemm_status status = find_cubin(row, &cubin);
+  if (status == LIBGEMM_OK) memcpy(out, cubin, row->cubin_bytes);
+  pthread_mutex_unlock(&loading);
+  return status;
 }
 
 static libgemm_status load_kernel(const struct row *row, const struct driver *driver, CUkernel *kernel) {
+  const unsigned char *cubin;
   CUlibrary library;
-  void *cubin = malloc(row->cubin_bytes);
-  if (!cubin) return fail(LIBGEMM_OUT_OF_MEMORY, "no host memory for %u bytes of a kernel", row->cubin_bytes);
-  libgemm_status status = read_cubin(row, cubin);
-  if (status != LIBGEMM_OK) {
-    free(cubin);
-    return status;
-  }
-  CUresult result = driver->library_load_data(&library, cubin, NULL, NULL, 0, NULL, NULL, 0);
-  free(cubin); /* the driver keeps its own copy */
-  TRY_CUDA("cuLibraryLoadData", result);
-  result = driver->library_get_kernel(kernel, library, row->entry);
+  TRY(find_cubin(row, &cubin));
+  /* The driver makes a copy of its own. */
+  TRY_CUDA("cuLibraryLoadData", driver->library_load_data(&library, cubin, NULL, NULL, 0, NULL, NULL, 0));
+  CUresult result = driver->library_get_kernel(kernel, library, row->entry);
   if (result != CUDA_SUCCESS) {
     driver->library_unload(library);
     return driver_failed("cuLibraryGetKernel", result);

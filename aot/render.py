@@ -11,7 +11,7 @@ from aot.manifest import blocks_together, canonical, driver_floor, encoded_boxes
 from aot.pack import Packed, checksum, compressed
 from kernels.table.activations import ACTIVATIONS
 from kernels.table.arguments import TENSORS
-from kernels.table.dtypes import DTYPES, OPERANDS, PRECISIONS, TYPES
+from kernels.table.dtypes import CAST_TYPES, DTYPES, ELEMENTS, PRECISIONS, TYPES
 from kernels.table.model import CLUSTERS, MACHINE, PENALTY, known_of, tuned_name
 from kernels.table.spec import HELPERS, LAYOUTS, OPS, Variant
 from kernels.table.targets import INTEGRATED, TARGETS
@@ -19,6 +19,7 @@ from kernels.table.targets import INTEGRATED, TARGETS
 TEMPLATES = Path(__file__).parent / "templates"
 
 ALL_OPS = OPS + HELPERS  # the C enum op
+ALL_TYPES = TYPES + CAST_TYPES  # of C's type_index
 MOST_ROWS = 256  # of one problem; select/cost.c keeps an estimate of each. As many as tuning compares
 
 Row = tuple[Variant, Artifact]
@@ -42,8 +43,8 @@ def environment(templates: Path = TEMPLATES) -> jinja2.Environment:
 def bucket(variant: Variant) -> int:
     """Index of the C side's bucket: operation, types, layout."""
     p = variant.problem
-    types = TYPES.index((p.a, p.d, p.precision))
-    return (ALL_OPS.index(p.op) * len(TYPES) + types) * len(LAYOUTS) + LAYOUTS.index(p.layout)
+    types = ALL_TYPES.index((p.a, p.d, p.precision))
+    return (ALL_OPS.index(p.op) * len(ALL_TYPES) + types) * len(LAYOUTS) + LAYOUTS.index(p.layout)
 
 
 def in_table_order(rows: list[Row]) -> list[Row]:
@@ -77,7 +78,7 @@ def launch_signatures(artifacts: list[Artifact]) -> dict[str, Artifact]:
 
 def bucket_starts(variants: list[Variant], first_row: int) -> list[int]:
     """Where each bucket of one target starts in the table, and, last, where the target ends."""
-    count = len(ALL_OPS) * len(TYPES) * len(LAYOUTS)
+    count = len(ALL_OPS) * len(ALL_TYPES) * len(LAYOUTS)
     sizes = [0] * count
     for variant in variants:
         sizes[bucket(variant)] += 1
@@ -136,10 +137,10 @@ def fit_tables(variants: list[Variant]) -> list[dict]:
 
 def type_table() -> list[list[list[int]]]:
     """type_index[a][d][precision] by the C enums' values; -1 where there is no such combination."""
-    types = 1 + max(d.c_enum for d in OPERANDS)
+    types = 1 + max(d.c_enum for d in ELEMENTS.values())
     table = [[[-1] * (1 + max(PRECISIONS.values())) for _ in range(types)] for _ in range(types)]
-    for index, (a, d, precision) in enumerate(TYPES):
-        table[DTYPES[a].c_enum][DTYPES[d].c_enum][PRECISIONS[precision]] = index
+    for index, (a, d, precision) in enumerate(ALL_TYPES):
+        table[DTYPES[a].c_enum][ELEMENTS[d].c_enum][PRECISIONS[precision]] = index
     return table
 
 
@@ -169,7 +170,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
             {"variant": v, "artifact": a, "name": c_name(v, a), "launcher": launcher_name(a.signature),
              "checksum": checksum(a.cubin), "place": packed.places[v.name],
              "op": ALL_OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a].c_enum,
-             "d_type": DTYPES[v.problem.d].c_enum,
+             "d_type": ELEMENTS[v.problem.d].c_enum,
              "precision": PRECISIONS[v.problem.precision], "layout": LAYOUTS.index(v.problem.layout),
              "mixes": any(p.name == "a_type" for p in a.params),
              "boxes": encoded_boxes(v, a), "parts": sum(box.name.startswith("c_") for box in a.boxes),
@@ -190,7 +191,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         chunks=packed.chunks,
         types=type_table(),
         precisions=PRECISIONS,
-        type_count=len(TYPES),
+        type_count=len(ALL_TYPES),
         machine=[float(number) for number in astuple(MACHINE)],
         penalties=PENALTY,
         clusters=CLUSTERS,
@@ -198,7 +199,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         build_id=manifest["build_id"],
     )  # fmt: skip
     files["types.h"] = env.get_template("types.h.j2").render(
-        dtypes=OPERANDS, dtype_limit=1 + max(d.c_enum for d in OPERANDS),
+        dtypes=ELEMENTS.values(), dtype_limit=1 + max(d.c_enum for d in ELEMENTS.values()),
         precision_limit=1 + max(PRECISIONS.values()), activation_count=len(ACTIVATIONS),
     )  # fmt: skip
     files["blobs.c"] = env.get_template("blobs.c.j2").render(

@@ -575,11 +575,13 @@ typedef enum libgemm_granularity {
  * as well, in the same pass: the tensor cores take operands whose K is contiguous, and a gradient's K is another
  * dimension than the product's own.
  *
- *   scale  largest magnitude of what shares it / 448, E4M3's largest; at least 2^-126; 1 where that magnitude is 0.
- *          With scale_power_of_two = 1 it is rounded up to a power of two.
- *   D      A * (1 / scale), to the nearest number of D's type, of two as near to the even one; beyond 448 it is 448.
+ *   scale  largest magnitude of what shares it / the largest number of D's type, 448 of E4M3, 57344 of E5M2; at least
+ *          2^-126; 1 where that magnitude is 0. With scale_power_of_two = 1 it is rounded up to a power of two.
+ *   D      A * (1 / scale), to the nearest number of D's type, of two as near to the even one; beyond the largest it is
+ *          that one.
  *
- * in float32, each step rounded. Inf, of which E4M3 has none, and NaN become NaN; neither counts for a scale.
+ * in float32, each step rounded. Inf, of which E4M3 has none, and NaN become NaN of either type; neither counts for a
+ * scale.
  *
  * PER_TENSOR, PER_128X128  D^T is D with rows and columns exchanged, and so are its scales: scale_t is NULL.
  * PER_ROW, PER_1X128       what shares a scale in D^T is a row of it: a column of A, or 128 rows of a column of A.
@@ -602,7 +604,7 @@ typedef struct libgemm_cast_args {
   int64_t batch_stride_a, batch_stride_d, batch_stride_d_t, batch_stride_scale, batch_stride_scale_t;
   int64_t scale_stride_m, scale_stride_n, scale_t_stride_n, scale_t_stride_m; /* elements; of blocks */
   int32_t a_type;         /* libgemm_dtype: F16, BF16 or F32 */
-  int32_t d_type;         /* LIBGEMM_E4M3, the default */
+  int32_t d_type;         /* LIBGEMM_E4M3, the default, or E5M2 */
   int32_t granularity;    /* libgemm_granularity; no default */
   int32_t scale_given;    /* 1: scale is read, not made; PER_TENSOR alone */
   int32_t scale_power_of_two; /* 0 or 1 */

@@ -12,6 +12,7 @@ class DType:
     outputs: tuple[str, ...]  # what a product of two of these may be stored as
     precisions: tuple[str, ...]  # how two of these may be multiplied
     scaled: bool = False  # whether products take scales of A and B
+    casts: tuple[str, ...] = ()  # the 8-bit types that it is cast to
 
     @property
     def pointer(self) -> str:
@@ -24,19 +25,21 @@ class DType:
 DTYPES = {
     row.name: row
     for row in (
-        DType("f16", "fp16", 2, 1, ("f16", "f32"), ("exact",)),
-        DType("bf16", "bf16", 2, 2, ("bf16", "f32"), ("exact",)),
-        DType("f32", "fp32", 4, 3, ("f32",), ("tf32", "tf32x3", "ieee")),
+        DType("f16", "fp16", 2, 1, ("f16", "f32"), ("exact",), casts=("e4m3", "e5m2")),
+        DType("bf16", "bf16", 2, 2, ("bf16", "f32"), ("exact",), casts=("e4m3", "e5m2")),
+        DType("f32", "fp32", 4, 3, ("f32",), ("tf32", "tf32x3", "ieee"), casts=("e4m3", "e5m2")),
         DType("e4m3", "fp8e4nv", 1, 4, ("bf16", "f16", "f32"), ("exact", "fast"), scaled=True),
     )
 }
 
 # What one operand may be where the other is e4m3: rows of e4m3 take it, those that are told a_type and b_type.
 E5M2 = DType("e5m2", "fp8e5", 1, 5, (), (), scaled=True)
-OPERANDS = (*DTYPES.values(), E5M2)
+ELEMENTS = DTYPES | {E5M2.name: E5M2}
 
 # name -> value of libgemm_precision
 PRECISIONS = {"exact": 0, "tf32": 1, "tf32x3": 2, "ieee": 3, "fast": 4}
 
-# Element types that a problem can have: of A and B, of C and D, how it is multiplied.
+# Element types that a product can have: of A and B, of C and D, how it is multiplied.
 TYPES = [(a.name, d, precision) for a in DTYPES.values() for d in a.outputs for precision in a.precisions]
+# And a cast: of A, of D, and A's word for no loss.
+CAST_TYPES = [(a.name, d, a.precisions[-1]) for a in DTYPES.values() for d in a.casts]

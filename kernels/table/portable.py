@@ -2,10 +2,10 @@
 
 import itertools
 
-from kernels.table.dtypes import DTYPES, TYPES
+from kernels.table.dtypes import CAST_TYPES, DTYPES, TYPES
 from kernels.table.families import REFERENCE
 from kernels.table.sm90_grouped import is_taken
-from kernels.table.spec import LAYOUTS, OPS, Config, Problem, Variant
+from kernels.table.spec import CASTS_TO_D, LAYOUTS, OPS, Config, Problem, Variant
 
 
 def large(a: str, target: int) -> Config:
@@ -114,20 +114,24 @@ EXPERT_CASTS = (
 
 
 def cast_rows(target: int):
-    """Casts to 8 bits, at any alignment last."""
-    types = (("f16", "exact"), ("bf16", "exact"), ("f32", "ieee"))
-    for (op, sizes), (a, precision) in itertools.product(CASTS.items(), types):
-        problem = Problem(op, a, a, precision, "nn")
-        for guard, tiles in zip((("align16",), ()), sizes, strict=True):
-            for block_m, block_n, warps in tiles:
-                config = Config(block_m, block_n, 8, warps, stages=1)
-                yield Variant(problem, config, REFERENCE[op].kernel, target, guard)
+    """Casts to 8 bits, at any alignment last, and what goes before them: the largest magnitudes, of each type of A."""
+    amax = [(a, a, precision) for a, precision in dict.fromkeys((a, precision) for a, _, precision in CAST_TYPES)]
+    for op, sizes in CASTS.items():
+        for a, d, precision in CAST_TYPES if op in CASTS_TO_D else amax:
+            yield from cast_tiles(Problem(op, a, d, precision, "nn"), sizes, target)
+
+
+def cast_tiles(problem: Problem, sizes, target: int):
+    for guard, tiles in zip((("align16",), ()), sizes, strict=True):
+        for block_m, block_n, warps in tiles:
+            config = Config(block_m, block_n, 8, warps, stages=1)
+            yield Variant(problem, config, REFERENCE[problem.op].kernel, target, guard)
 
 
 def expert_cast_rows(target: int):
     """Rows of a layer of experts in 8 bits: cast from 16-bit types, and gathered once they are."""
     for a, aligned in itertools.product(("f16", "bf16"), (("align16",), ())):
-        problem = Problem("moe_cast", a, a, "exact", "nn")
+        problem = Problem("moe_cast", a, "e4m3", "exact", "nn")
         for guards, warps in EXPERT_CASTS:
             guard = tuple(sorted((*aligned, *guards)))
             yield Variant(problem, Config(16, 128, 8, warps, stages=1), REFERENCE["moe_cast"].kernel, target, guard)

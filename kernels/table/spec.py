@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernels.table.arguments import ARGUMENTS
 from kernels.table.boxes import Boxes
-from kernels.table.dtypes import DTYPES, PRECISIONS
+from kernels.table.dtypes import DTYPES, ELEMENTS, PRECISIONS
 from kernels.table.families import FAMILIES, REFERENCE, ROW_STEP, Family
 from kernels.table.model import Fit, Model, rough, tuned
 from kernels.table.targets import TARGETS
@@ -33,6 +33,9 @@ HELPERS = (
     "cast_transpose",
     "cast_amax",
 )  # operations that not every type and layout has
+
+# Those of them whose D has one of A's `casts` for its type.
+CASTS_TO_D = ("moe_cast", "cast_tensor", "cast_rows", "cast_1x128", "cast_128x128", "cast_transpose")
 
 # First letter: op(A), second: op(B). "n" as stored [M,K] / [K,N], "t" stored transposed [K,M] / [N,K]. The order is
 # the C side's index: 2 * trans_a + trans_b.
@@ -91,7 +94,8 @@ class Problem:
         require(self.op in OPS + HELPERS, "op", self.op, OPS + HELPERS)
         require(self.a in DTYPES, "a", self.a, tuple(DTYPES))
         a = DTYPES[self.a]
-        require(self.d in a.outputs, "d", self.d, a.outputs)
+        allowed = a.casts if self.op in CASTS_TO_D else a.outputs
+        require(self.d in allowed, "d", self.d, allowed)
         require(self.precision in a.precisions, "precision", self.precision, a.precisions)
         require(self.layout in LAYOUTS, "layout", self.layout, LAYOUTS)
 
@@ -305,6 +309,7 @@ class Variant(Boxes):
             "PAIRED": int("paired" in self.guard),
             "SWISH": int("swish" in self.guard),
             "OVERLAP": int(self.target >= 90),  # programmatic dependent launch
+            "D_TYPE": ELEMENTS[self.problem.d].c_enum,
             "HARDWARE": int(self.target >= 89),  # rounds float32 to 8 bits by itself
             "SCALED": int(scaled and "blocks" not in self.guard),
             "BLOCKS": int("blocks" in self.guard),

@@ -3,7 +3,7 @@
 from typing import Any, Literal, TypeVar
 
 from libgemm._args import DTYPES, new, pick, pointer, run, same_type
-from libgemm._framework import LaunchStream, maker, written
+from libgemm._framework import EIGHT_BITS, LaunchStream, dtype_name, maker, written
 from libgemm._library import ffi, invalid, lib
 from libgemm._matrix import matrix, row_major
 from libgemm._tensor import View, view
@@ -23,8 +23,8 @@ ALIGN = 16  # elements of 8 bits: where rows begin, products read them without a
 class Call:
     """One call: its arguments, and the arrays that it writes."""
 
-    def __init__(self, x: Any, granularity: str, power_of_two: bool, stream: Any):
-        self.x, self.granularity = x, granularity
+    def __init__(self, x: Any, granularity: str, dtype: Any, power_of_two: bool, stream: Any):
+        self.x, self.granularity, self.dtype = x, granularity, dtype_name(dtype, EIGHT_BITS)
         self.launch = launch = LaunchStream(stream, x)
         self.args = args = new("cast")
         args.granularity = pick(GRANULARITIES, granularity, "granularity")
@@ -35,6 +35,7 @@ class Call:
         args.m, args.n, args.batch = given.rows, given.cols, given.batch
         args.a, args.lda, args.batch_stride_a = pointer(given.pointer), given.ld, given.batch_stride
         args.a_type = pick(DTYPES, found.dtype, "dtype of x")
+        args.d_type = DTYPES[self.dtype]
         args.scale_power_of_two = bool(power_of_two)
         args.stream = ffi.cast("libgemm_stream", launch.handle)
         self.lead = found.shape[:-2]
@@ -57,10 +58,10 @@ class Call:
         """[rows, cols] of 8 bits; new ones have rows that begin on 16 bytes."""
         if out is None:
             ld = -(-cols // ALIGN) * ALIGN
-            out = self.new((rows, ld), "e4m3", name)
+            out = self.new((rows, ld), self.dtype, name)
             out = out if ld == cols else out[..., :cols]
         found = self.take(out, name)
-        same_type("e4m3", **{name: found})
+        same_type(self.dtype, **{name: found})
         setattr(self.args, f"ld{name}", row_major(found, name, (*self.lead, rows, cols)).ld)
         return out
 
@@ -111,24 +112,27 @@ def places(out: Any, count: int, scale: Any) -> tuple[Any, ...]:
 
 
 def cast(
-    x: T, granularity: Granularity, *, scale: Any = None, power_of_two: bool = False, out: Any = None,
-    stream: Any = None,
+    x: T, granularity: Granularity, *, dtype: Any = "e4m3", scale: Any = None, power_of_two: bool = False,
+    out: Any = None, stream: Any = None,
 ) -> tuple[T, T]:  # fmt: skip
-    """(values, scale): x / scale as float8_e4m3fn, and float32 scales made of x, as gemm() and grouped_mm() take them.
+    """(values, scale): x / scale in 8 bits, and float32 scales made of x, as gemm() and grouped_mm() take them.
 
     x            [M,N] or [batch,M,N], float16, bfloat16 or float32, row-major.
     granularity  what shares a scale, of a batch in each matrix. "tensor": all of it; scale is [] or [batch]. "row": a
                  row; [M,1] or [batch,M,1]. "1x128": 128 columns of a row; [M,N/128], rounded up, those of a column one
                  behind the other. "128x128": 128 columns of 128 rows; [M/128,N/128], row-major.
+    dtype        of values: "e4m3" (float8_e4m3fn), or "e5m2" (float8_e5m2), which reaches further and is coarser: for
+                 gradients. A torch dtype too.
     scale        with "tensor": one that is there already, of a calibration say, to divide by. It is what is returned.
     power_of_two  True: scales are rounded up to powers of two.
     out          None, or (values, scale) to write to, each an array or None; scales of blocks at any strides.
-    A scale is the largest magnitude of what shares it / 448; 1 where that is 0. Values are rounded to the nearest, of
-    two to the even one; those beyond 448 become 448, Inf and NaN become NaN and count for no scale.
+    A scale is the largest magnitude of what shares it / the type's largest number, 448 or 57344; 1 where that is 0.
+    Values are rounded to the nearest, of two to the even one; those beyond the largest become it, Inf and NaN become
+    NaN and count for no scale.
     New rows of values begin on 16 bytes: where N is no multiple of 16 they are a view. A product's second operand is
     values.mT, with scale.mT. Raises Error. Order, memory and autograd are as in gemm().
     """
-    call = Call(x, granularity, power_of_two, stream)
+    call = Call(x, granularity, dtype, power_of_two, stream)
     m, n = call.args.m, call.args.n
     to_values, to_scale = places(out, 2, scale)
     values = call.values(to_values, "d", m, n)
@@ -141,8 +145,8 @@ def cast(
 
 
 def cast_transpose(
-    x: T, granularity: Granularity, *, scale: Any = None, power_of_two: bool = False, out: Any = None,
-    stream: Any = None,
+    x: T, granularity: Granularity, *, dtype: Any = "e4m3", scale: Any = None, power_of_two: bool = False,
+    out: Any = None, stream: Any = None,
 ) -> tuple[T, T, T, T]:  # fmt: skip
     """(values, scale, values_t, scale_t): what cast() makes of x, and of x.mT, in one pass: training needs both.
 
@@ -150,7 +154,7 @@ def cast_transpose(
     scales of its own, of columns of x or of 128 rows of them, as cast(x.mT) would make them.
     out is None, or (values, scale, values_t, scale_t). The rest is as in cast().
     """
-    call = Call(x, granularity, power_of_two, stream)
+    call = Call(x, granularity, dtype, power_of_two, stream)
     m, n = call.args.m, call.args.n
     to_values, to_scale, to_values_t, to_scale_t = places(out, 4, scale)
     values, values_t = call.values(to_values, "d", m, n), call.values(to_values_t, "d_t", n, m)

@@ -10,7 +10,7 @@ M, N, BATCH = 256, 384, 3
 MAX = 2147483391
 HOST_POINTER, OTHER_GPU = "host", "other GPU"
 TENSOR, ROW, BY_1X128, BY_128X128 = range(1, 5)
-BF16, F32, E4M3 = 2, 3, 4
+BF16, F32, E4M3, E5M2 = 2, 3, 4, 5
 
 
 def cast(granularity: int, transposed: bool = False, gpu: int = 0, **changes) -> Arguments:
@@ -120,6 +120,18 @@ def test_what_lies_off_16_bytes_goes_by_elements():
     assert "align16" in launched(ROW, batch_stride_a=1, batch_stride_d=1)[-1]["variant"]  # there is one matrix
 
 
+@pytest.mark.parametrize(("granularity", "transposed", "kernels"), LAUNCHES)
+@in_stand_in()
+def test_e5m2_has_kernels_of_its_own(granularity, transposed, kernels):
+    for odd, a_type in ((0, BF16), (2, BF16), (0, F32)):
+        made = launched(granularity, transposed, d_type=E5M2, a=at(0) + 2 * odd, a_type=a_type)
+        kinds = [v["variant"].split("__")[0].split("_")[-2:] for v in made]
+        of_a = "bf16" if a_type == BF16 else "f32"
+        assert [x["kernel"] for x in made] == [kernel for kernel, _ in kernels]
+        assert all(f"_{of_a}_{of_a}_e5m2_" in x["variant"] for x in made if x["kernel"] != "cast_amax"), kinds
+        assert all(("align16" in x["variant"]) == (not odd) for x in made)
+
+
 @in_stand_in()
 def test_long_rows_have_wider_blocks():
     widths = {n: int(launched(ROW, n=n, lda=n, ldd=n)[0]["variant"].split("__")[2].split("x")[1]) for n in (2048, 2064)}
@@ -147,7 +159,7 @@ BAD = [
     *[(way, {x: v}, (f"{x} = {v}", f"0 to {MAX // 2}")) for way in EVERY[:2] for x in "mn" for v in (-1, MAX // 2 + 1)],
     *[((ROW, False), {"batch": v}, (f"batch = {v}",)) for v in (-1, MAX + 1)],
     *[((ROW, False), {"a_type": v}, (f"a_type = {v}", "LIBGEMM_F32 (3)")) for v in (0, 4, 9)],
-    *[((ROW, False), {"d_type": v}, (f"d_type = {v}", "LIBGEMM_E4M3 (4)")) for v in (0, 2)],
+    *[((ROW, False), {"d_type": v}, (f"d_type = {v}", "LIBGEMM_E4M3 (4), LIBGEMM_E5M2 (5)")) for v in (0, 2, 6)],
     *[((ROW, False), {"granularity": v}, (f"granularity = {v}", "1 to 4")) for v in (0, 5, -1)],
     *[((TENSOR, False), {x: 2}, (f"{x} = 2", "0 to 1")) for x in ("scale_given", "scale_power_of_two")],
     *[((g, False), {"scale_given": 1}, ("scale_given = 1", f"granularity = {g}", "LIBGEMM_PER_TENSOR"))

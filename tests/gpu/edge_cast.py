@@ -13,8 +13,6 @@ from .edge import Context
 from .guarded import Arena
 from .reference import DTYPES
 
-E4M3 = DTYPES["e4m3"]
-MOST = 448.0
 GRANULARITIES = ("tensor", "row", "1x128", "128x128")
 SIZES = (1, 2, 7, 16, 33, 127, 128, 129, 200, 256, 384)
 LONG = (2048, 2056, 2049, 7168, 8192, 8200, 16385)
@@ -36,10 +34,15 @@ class Cast:
     pads: tuple = (0, 0, 0)  # of x, of values, of values_t
     lead: int = 0
     swapped: bool = False  # scales of blocks by the other of their two sides
+    to: str = "e4m3"
     words: dict = field(init=False)
 
     def __post_init__(self):
-        self.words = {"power_of_two": self.power_of_two}
+        self.words = {"power_of_two": self.power_of_two, "dtype": self.to}
+
+    @property
+    def most(self) -> float:
+        return torch.finfo(DTYPES[self.to]).max
 
     @property
     def outer(self) -> tuple:
@@ -57,6 +60,7 @@ def random_cast(seed: int, small: bool) -> Cast:
         seed, m, n, draw.choice((0, 0, 1, 3)), draw.choice((torch.float16, torch.bfloat16, torch.float32)),
         granularity, draw.random() < 0.5, not given and draw.random() < 0.3, given,
         draw.choice(((0, 0, 0), (16, 32, 16), (3, 1, 5))), draw.choice((0, 0, 1)), draw.random() < 0.5,
+        draw.choice(("e4m3", "e4m3", "e5m2")),
     )  # fmt: skip
 
 
@@ -81,11 +85,10 @@ def largest(x: torch.Tensor, down: int, across: int) -> torch.Tensor:
     return size.unflatten(-1, (-1, across)).amax(-1).unflatten(-2, (-1, down)).amax(-2)
 
 
-def scale_of(most: torch.Tensor, power_of_two: bool) -> torch.Tensor:
-    scale = (most / torch.full_like(most, MOST)).clamp(
-        min=torch.finfo(torch.float32).tiny
-    )  # 448 itself: torch multiplies by 1 / 448
-    if power_of_two:  # its exponent, one less where it is one
+def scale_of(case: Cast, most: torch.Tensor) -> torch.Tensor:
+    scale = most / torch.full_like(most, case.most)  # not by a number: torch multiplies by 1 / 448
+    scale = scale.clamp(min=torch.finfo(torch.float32).tiny)
+    if case.power_of_two:  # its exponent, one less where it is one
         mantissa, exponent = torch.frexp(scale)
         scale = ((exponent.int() - (mantissa == 0.5).int() + 127) << 23).view(torch.float32)
     return torch.where(most > 0, scale, 1.0)
@@ -95,10 +98,10 @@ def expected(case: Cast, x: torch.Tensor, given: torch.Tensor | None) -> tuple[t
     """(values, scale) of x, [batch, M, N] in float32; scale [batch, M', N']."""
     m, n = x.shape[-2:]
     down, across = {"tensor": (m, n), "row": (1, n), "1x128": (1, 128), "128x128": (128, 128)}[case.granularity]
-    scale = scale_of(largest(x, down, across), case.power_of_two) if given is None else given.view(-1, 1, 1)
+    scale = scale_of(case, largest(x, down, across)) if given is None else given.view(-1, 1, 1)
     each = scale.repeat_interleave(down, -2)[..., :m, :].repeat_interleave(across, -1)[..., :n]
-    values = (x * (1.0 / each)).clamp(-MOST, MOST)
-    return torch.where(x.isfinite(), values, torch.nan).to(E4M3), scale
+    values = (x * (1.0 / each)).clamp(-case.most, case.most)
+    return torch.where(x.isfinite(), values, torch.nan).to(DTYPES[case.to]), scale
 
 
 def apart(what: str, got: torch.Tensor, want: torch.Tensor, case: Cast) -> list[str]:
@@ -113,7 +116,7 @@ def apart(what: str, got: torch.Tensor, want: torch.Tensor, case: Cast) -> list[
 
 def arrays(case: Cast, shape: tuple, granular: tuple, name: str, pad: int, device) -> tuple[Arena, Arena]:
     """Memory of values and of their scales, which of blocks may lie by columns."""
-    values, scale = Arena(E4M3, device, name), Arena(torch.float32, device, f"scale of {name}")
+    values, scale = Arena(DTYPES[case.to], device, name), Arena(torch.float32, device, f"scale of {name}")
     values.place((*case.outer, *shape), pad, case.lead)
     swapped = case.swapped and case.granularity in ("1x128", "128x128")
     shape = (*case.outer, *(granular[::-1] if swapped else granular))

@@ -4,12 +4,12 @@ import itertools
 
 import torch
 
+from .reference import DTYPES
 from .standin_moe import FUNCTIONS
 
-E4M3 = torch.float8_e4m3fn
 FAULTS = (
     "Inf counts for a scale", "scale of the next block", "transposed scales of rows", "no power of two",
-    "rows cast in order", "scales of the other weights",
+    "rows cast in order", "scales of the other weights", "every cast to e4m3",
 )  # fmt: skip
 
 
@@ -18,37 +18,39 @@ class Casts:
 
     fault: str | None
 
-    def cast_block(self, block, scale, power_of_two):
+    def cast_block(self, block, to, scale, power_of_two):
         """(values, scale) of what shares one."""
+        largest = torch.finfo(to).max
         if scale is None:
             counted = block if self.fault == "Inf counts for a scale" else block[block.isfinite()]
             most = counted.abs().nan_to_num(0.0, posinf=3e38).max() if counted.numel() else block.new_zeros(())
-            scale = (most / 448).clamp(min=2.0**-126) if most > 0 else torch.ones_like(most)
+            scale = (most / largest).clamp(min=2.0**-126) if most > 0 else torch.ones_like(most)
             if power_of_two and self.fault != "no power of two":
                 scale = 2.0 ** torch.log2(scale.double()).ceil()
             scale = scale.float()
-        values = torch.where(block.isfinite(), (block * (1 / scale)).clamp(-448, 448), torch.nan)
-        return values.to(E4M3), scale
+        values = torch.where(block.isfinite(), (block * (1 / scale)).clamp(-largest, largest), torch.nan)
+        return values.to(to), scale
 
-    def cast_matrix(self, x, granularity, scale, power_of_two):
+    def cast_matrix(self, x, granularity, to, scale, power_of_two):
         m, n = x.shape
         down, across = {"tensor": (m, n), "row": (1, n), "1x128": (1, 128), "128x128": (128, 128)}[granularity]
-        values = torch.zeros(x.shape, dtype=E4M3, device=x.device)
+        values = torch.zeros(x.shape, dtype=to, device=x.device)
         scales = x.new_zeros(-(-m // down), -(-n // across))
         for i, j in itertools.product(range(scales.shape[0]), range(scales.shape[1])):
             place = slice(i * down, (i + 1) * down), slice(j * across, (j + 1) * across)
-            values[place], scales[i, j] = self.cast_block(x[place], scale, power_of_two)
+            values[place], scales[i, j] = self.cast_block(x[place], to, scale, power_of_two)
         return values, scales.roll(1, 1) if self.fault == "scale of the next block" else scales
 
-    def cast_all(self, x, granularity, scale, power_of_two, to_values, to_scale):
+    def cast_all(self, x, granularity, dtype, scale, power_of_two, to_values, to_scale):
+        to = DTYPES["e4m3" if self.fault == "every cast to e4m3" else dtype]
         wide = x.float().reshape(-1, *x.shape[-2:])
         given = [None] * len(wide) if scale is None else scale.reshape(-1)
-        made = [self.cast_matrix(one, granularity, own, power_of_two) for one, own in zip(wide, given, strict=True)]
+        made = [self.cast_matrix(one, granularity, to, own, power_of_two) for one, own in zip(wide, given, strict=True)]
         values, scales = (
             torch.stack([pair[i].view(torch.int8) if i == 0 else pair[i] for pair in made]) for i in (0, 1)
         )
         lead = x.shape[:-2]
-        values = values.view(E4M3).reshape(x.shape)
+        values = values.view(to).reshape(x.shape)
         scales = scales.reshape(lead if granularity == "tensor" else (*lead, *scales.shape[1:]))
         if to_values is not None:
             values = to_values.copy_(values)
@@ -56,14 +58,16 @@ class Casts:
             return values, scale
         return values, scales if to_scale is None else to_scale.copy_(scales)
 
-    def cast(self, x, granularity, *, scale=None, power_of_two=False, out=None, stream=None):
-        return self.cast_all(x, granularity, scale, power_of_two, *(out or (None, None)))
+    def cast(self, x, granularity, *, dtype="e4m3", scale=None, power_of_two=False, out=None, stream=None):
+        return self.cast_all(x, granularity, dtype, scale, power_of_two, *(out or (None, None)))
 
-    def cast_transpose(self, x, granularity, *, scale=None, power_of_two=False, out=None, stream=None):
+    def cast_transpose(
+        self, x, granularity, *, dtype="e4m3", scale=None, power_of_two=False, out=None, stream=None
+    ):  # fmt: skip
         to_values, to_scale, to_values_t, to_scale_t = out or (None,) * 4
-        values, own = self.cast_all(x, granularity, scale, power_of_two, to_values, to_scale)
+        values, own = self.cast_all(x, granularity, dtype, scale, power_of_two, to_values, to_scale)
         turned = x.mT
-        values_t, scale_t = self.cast_all(turned, granularity, scale, power_of_two, to_values_t, to_scale_t)
+        values_t, scale_t = self.cast_all(turned, granularity, dtype, scale, power_of_two, to_values_t, to_scale_t)
         if granularity in ("row", "1x128"):
             if self.fault == "transposed scales of rows":
                 scale_t.mul_(2)

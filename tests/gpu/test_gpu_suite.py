@@ -62,6 +62,7 @@ NAMED = {
     "scale of the next block": edge_cast.casts,
     "transposed scales of rows": edge_cast.casts,
     "no power of two": edge_cast.casts,
+    "every cast to e4m3": edge_cast.casts,
     "rows cast in order": edge_moe_scaled.cast_rows,
     "scales of the other weights": edge_moe_scaled.scaled_layers,
 }

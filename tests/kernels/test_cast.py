@@ -1,6 +1,6 @@
-"""Casts to e4m3 and their scales, bit for bit against numpy, run by Triton's interpreter. No GPU.
+"""Casts to 8 bits and their scales, bit for bit against numpy, run by Triton's interpreter. No GPU.
 
-What a number is rounded to is looked up among all that e4m3 has, not computed again.
+What a number is rounded to is looked up among all that its type has, not computed again.
 """
 
 import importlib.util
@@ -10,13 +10,14 @@ import zlib
 import numpy as np
 import pytest
 from by_hand import BAND, POISON, SIZE, checks_of, element, guarded, launch, main, widened
-from e4m3 import rounded, scales
+from eight_bits import rounded, scales
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
 TENSOR, ROW, BY_1X128, BY_128X128 = range(1, 5)
 NAMES = {TENSOR: "tensor", ROW: "row", BY_1X128: "1x128", BY_128X128: "128x128"}
+ENUM = {"e4m3": 4, "e5m2": 5}  # libgemm_dtype
 OF_ROWS = {TENSOR: "cast_tensor", ROW: "cast_rows", BY_1X128: "cast_1x128", BY_128X128: "cast_128x128"}  # kernels
 
 
@@ -30,9 +31,14 @@ def jobs():
         yield {"id": f"{op}-{NAMES[granularity]}-{'x'.join(map(str, size))}", **fields, "rows_first": i % 2}
         if size[0] == 2:
             yield {"id": f"{op}-{NAMES[granularity]}-aligned", **fields, "align": 4, "size": (2, 132, 264, 4)}
+            yield {"id": f"{op}-{NAMES[granularity]}-e5m2", **fields, "to": "e5m2"}
+            aligned = fields | {"align": 4, "size": (2, 132, 264, 4), "to": "e5m2"}
+            yield {"id": f"{op}-{NAMES[granularity]}-e5m2-aligned", **aligned}
     plain = {"size": (2, 130, 200, 3), "kind": "bf16", "power": 0}
     for op in ("cast_tensor", "cast_transpose"):
         yield {"id": f"{op}-scale-is-given", "op": op, "granularity": TENSOR, **plain, "given": (0.5, 3e-3)}
+        small = {"given": (1e4, 1e-5), "to": "e5m2"}  # numbers below its least normal one, and beyond its largest
+        yield {"id": f"{op}-given-e5m2", "op": op, "granularity": TENSOR, **plain, **small}
         yield {"id": f"{op}-given-scales-of-no-size", "op": op, "granularity": TENSOR, **plain, "given": (0.0, np.inf)}
     for granularity in NAMES:
         yield {
@@ -74,6 +80,11 @@ def faults():
     yield {"id": "fault-columns-scales", **plain, "granularity": BY_1X128, "changed": {"scale_t_stride_m": 9}}
     yield {"id": "fault-amax-of-another-granularity", **plain, "granularity": ROW, "amax": {"granularity": TENSOR}}
     yield {"id": "fault-amax-not-cleared", **plain, "granularity": TENSOR, "amax": {"entries": 1}}
+
+    for op, granularity in (("cast_rows", ROW), ("cast_1x128", BY_1X128), ("cast_transpose", BY_128X128)):
+        other = {"to": "e5m2", "constants": {"D_TYPE": ENUM["e4m3"]}}
+        fields = {"op": op, "granularity": granularity, "size": (2, 150, 200, 3), "kind": "bf16", "power": 0}
+        yield {"id": f"fault-{op}-another-type", **fields, **other}
 
 
 GOOD, FAULTS = list(jobs()), list(faults())
@@ -127,7 +138,7 @@ def check(job: dict) -> list[str]:
     rng = np.random.default_rng(zlib.crc32(job["id"].encode()))
     op, granularity, kind, align = job["op"], job["granularity"], job["kind"], job.get("align", 1)
     batch, m, n, more = job["size"]
-    given, part, height = job.get("given"), 32, 32  # rows of a part of a tile, and of a tile
+    to, given, part, height = job.get("to", "e4m3"), job.get("given"), 32, 32  # rows of a part of a tile, and of a tile
     if granularity == BY_128X128 or op == "cast_transpose":
         height = 64 if op == "cast_transpose" and align > 1 and granularity in (TENSOR, ROW) else 128
         part = height if align > 1 else part
@@ -143,10 +154,12 @@ def check(job: dict) -> list[str]:
         "batch_stride_d_t": n * lds["ldd_t"],
     }
     most = spread(x, granularity)
-    own = np.array(given, np.float32)[:, None, None] if given else scales(most, job["power"])
+    own = np.array(given, np.float32)[:, None, None] if given else scales(most, job["power"], to)
     _, m_scales, n_scales = own.shape
     by_columns = granularity in (ROW, BY_1X128)
-    turned = scales(spread(x.transpose(0, 2, 1), granularity), job["power"]) if by_columns else own.transpose(0, 2, 1)
+    turned = own.transpose(0, 2, 1)
+    if by_columns:
+        turned = scales(spread(x.transpose(0, 2, 1), granularity), job["power"], to)
     strides = (m_scales * n_scales + 2, *((n_scales, 1) if job.get("rows_first") else (1, m_scales)))
     turned_strides = (turned[0].size + 1, *((turned.shape[2], 1) if job.get("rows_first") else (1, turned.shape[1])))
     if granularity == ROW:
@@ -176,7 +189,8 @@ def check(job: dict) -> list[str]:
     if job.get("without"):
         values |= {"q_ptr": 0, "scale_ptr": values["scale_ptr"] * whole_only}
     tiles = batch * -(-m // height) * -(-n // 128)
-    constants = {"ALIGN": align, "OVERLAP": 0, "HARDWARE": 0}  # the interpreter's own rounding to 8 bits is wrong
+    # HARDWARE: the interpreter's own rounding to 8 bits is wrong.
+    constants = {"ALIGN": align, "OVERLAP": 0, "HARDWARE": 0, "D_TYPE": ENUM[to], **job.get("constants", {})}
     if op != "cast_rows" and granularity in (TENSOR, ROW) and not given:
         for phase, programs in ((1, -(-words // 1024)), (2, batch * -(-m // 128) * -(-n // 128))):
             types = f"*{kind} *i32 i32 i32 i64 i64 i32 i32 i32"
@@ -203,14 +217,14 @@ def check(job: dict) -> list[str]:
     problems = [] if (before == memories["a"][0]).all() else ["mismatch: A was written"]
     got = strided(memories["q"], (batch, m, n), (steps["batch_stride_d"], lds["ldd"], 1))
     empty = np.full(got.shape, POISON[1], np.uint8)
-    problems += compare("q", memories["q"], got, empty if job.get("without") else rounded(x, widen(own, x.shape)))
+    problems += compare("q", memories["q"], got, empty if job.get("without") else rounded(x, widen(own, x.shape), to))
     written = whole_only or not job.get("without")
     got = strided(memories["scale"], own.shape, strides)
     problems += compare("scale", memories["scale"], got, own if written else np.full(own.shape, POISON[4], np.uint32))
     got = strided(memories["turned"], (batch, n, m), (steps["batch_stride_d_t"], lds["ldd_t"], 1))
     flipped = x.transpose(0, 2, 1)
     want = (
-        rounded(flipped, widen(turned, flipped.shape))
+        rounded(flipped, widen(turned, flipped.shape), to)
         if op == "cast_transpose"
         else np.full(got.shape, POISON[1], np.uint8)
     )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from activations import GELU, NONE, RELU, SILU, activated
 from by_hand import BAND, POISON, checks_of, element, guarded, launch, main, widened
-from e4m3 import NUMBERS, rounded, scales
+from eight_bits import TABLES, rounded, scales
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
@@ -77,7 +77,7 @@ def made(a: np.ndarray, job: dict) -> np.ndarray:
 
 def number(code: np.ndarray) -> np.ndarray:
     """What bytes of e4m3 stand for."""
-    size = np.append(NUMBERS, np.nan)[code & 0x7F]
+    size = np.append(TABLES["e4m3"], np.nan)[code & 0x7F]
     return np.where(code & 0x80, -size, size)
 
 

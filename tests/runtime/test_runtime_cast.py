@@ -74,6 +74,23 @@ def test_what_a_cast_makes_a_product_takes():
         assert (found["a_scale"], found["b_scale"]) == (a_scale.pointer, b_scale.pointer)
 
 
+@pytest.mark.parametrize("dtype", ["e5m2", "float8_e5m2"])
+@in_stand_in()
+def test_values_may_be_e5m2(dtype):
+    install()
+    x = Tensor(at(0), (M, N), "bfloat16")
+    made, scale = libgemm.cast(x, "row", dtype=dtype)
+    assert facts(made) == ((M, N), (N, 1), "float8_e5m2") and "_e5m2_" in launches()[-1]["variant"]
+    made, _, turned, _ = libgemm.cast_transpose(x, "1x128", dtype=dtype)
+    assert made.dtype.name == turned.dtype.name == "float8_e5m2" and "_e5m2_" in launches()[-1]["variant"]
+    out = Tensor(at(1), (M, N), "float8_e5m2"), None
+    assert libgemm.cast(x, "row", dtype=dtype, out=out)[0] is out[0]
+    b = Tensor(at(2), (N, 96), "float8_e4m3fn")
+    words = {"scaling": "row", "a_scale": scale, "b_scale": Tensor(at(4), (96,), "float32")}
+    libgemm.gemm(made, b, **words, out=Tensor(at(3), (M, 96), "bfloat16"))
+    assert (values(launches()[-1])["a_type"], values(launches()[-1])["b_type"]) == (5, 4)
+
+
 @in_stand_in()
 def test_a_scale_that_is_given_is_divided_by_and_returned():
     install()
@@ -117,6 +134,8 @@ BAD = [
     ("cast", {"x": Made((M, N), "int32")}, ("dtype of x = 'i32'",)),
     ("cast", {"x": Made((M, N), V)}, ("a_type = 4", "LIBGEMM_F32")),
     ("cast", {"x": Made((M, N), "float16", (1, M))}, ("x has strides (1, 130)", "row-major")),
+    ("cast", {"dtype": "bf16"}, ("dtype bf16 is not one of e4m3, e5m2",)),
+    ("cast", {"dtype": "e5m2", "out": (Made((M, N), V), None)}, ("d has dtype e4m3", "e5m2")),
     ("cast", {"granularity": "block"}, ("granularity = 'block'", "'1x128'")),
     ("cast", {"scale": Made((), S)}, ("scale with granularity = 'row'", "'tensor'")),
     ("cast", {"granularity": "tensor", "scale": Made((2,), S)}, ("scale has shape (2,)", "() or (1,)")),

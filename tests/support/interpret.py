@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from kernels.device.portable import overlap, tiles
 from kernels.table.arguments import ARGUMENTS
-from kernels.table.dtypes import OPERANDS
+from kernels.table.dtypes import ELEMENTS
 from kernels.table.variants import variants
 from tests.gpu import reference
 from tests.gpu.cases import ACTIVATIONS, RAGGED, SCALINGS, Case
@@ -39,7 +39,7 @@ from tests.gpu.checks import mismatches, tail_problems
 from tests.gpu.problem import Problem
 
 reference.U_OUT["bf16"] = 2.0**-7
-OPERAND_TYPES = {row.name: row.c_enum for row in OPERANDS if row.bytes == 1}
+OPERAND_TYPES = {row.name: row.c_enum for row in ELEMENTS.values() if row.bytes == 1}
 NUMBERS = {"i32": np.int32, "i64": np.int64, "fp32": np.float32}
 SMALL = {"block_m": 32, "block_n": 32, "block_k": 16, "group_m": 2}  # speed; a last group of one row of tiles
 VANISHING = 2.0**-126

@@ -74,27 +74,28 @@ def moe_route(expert_ids, groups):
 reference = {"gemm": gemm, "grouped_mm": grouped_mm, "moe_route": moe_route}
 
 
-def cast_matrix(x, granularity, scale, power_of_two):
+def cast_matrix(x, granularity, dtype, scale, power_of_two):
     """libgemm::cast of a matrix or of a batch, with scales as they lie."""
     m, n = x.shape[-2:]
     down, across = {"tensor": (m, n), "row": (1, n), "1x128": (1, 128), "128x128": (128, 128)}[granularity]
     wide = x.float().contiguous()
     size = torch.nn.functional.pad(wide.abs(), (0, -n % across, 0, -m % down))
     most = size.unflatten(-1, (-1, across)).amax(-1).unflatten(-2, (-1, down)).amax(-2)
-    own = torch.where(most > 0, most / 448, 1.0)
+    largest = torch.finfo(dtype).max
+    own = torch.where(most > 0, most / largest, 1.0)
     own = 2.0 ** own.log2().ceil() if power_of_two else own
     own = own if scale is None else scale.reshape(*x.shape[:-2], 1, 1)
     each = own.repeat_interleave(down, -2)[..., :m, :].repeat_interleave(across, -1)[..., :n]
-    values = torch.nn.functional.pad((wide / each).clamp(-448, 448), (0, -n % 16)).to(torch.float8_e4m3fn)
+    values = torch.nn.functional.pad((wide / each).clamp(-largest, largest), (0, -n % 16)).to(dtype)
     if granularity == "1x128":
         own = own.mT.contiguous().mT
     return values[..., :n] if n % 16 else values, own.reshape(x.shape[:-2]) if granularity == "tensor" else own
 
 
-def cast(x, granularity, scale, power_of_two, transposed):
-    values, own = cast_matrix(x, granularity, scale, power_of_two)
+def cast(x, granularity, dtype, scale, power_of_two, transposed):
+    values, own = cast_matrix(x, granularity, dtype, scale, power_of_two)
     made = [values] if scale is not None else [values, own]
     if transposed:
-        values_t, own_t = cast_matrix(x.mT, granularity, scale, power_of_two)
+        values_t, own_t = cast_matrix(x.mT, granularity, dtype, scale, power_of_two)
         made += [values_t, own_t] if granularity in ("row", "1x128") else [values_t]
     return made

@@ -53,6 +53,6 @@ def sound() -> bool:
 
 
 def in_8_bits(x: Array, w: Array) -> Array:
-    values, scale = libgemm.cast(x, "1x128", power_of_two=True)
+    values, scale = libgemm.cast(x, "1x128", dtype="e5m2", power_of_two=True)
     _, _, turned, own_t = libgemm.cast_transpose(w, "128x128")
     return libgemm.gemm(values, turned, scaling="1x128_128x128", a_scale=scale, b_scale=own_t)

@@ -35,8 +35,8 @@ static libgemm_status check_words(const libgemm_cast_args *a) {
   if (!is_output_type(a->a_type))
     return fail(LIBGEMM_INVALID_ARGUMENT, "a_type = %d: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",
                 a->a_type);
-  if (a->d_type != LIBGEMM_E4M3)
-    return fail(LIBGEMM_INVALID_ARGUMENT, "d_type = %d: allowed is LIBGEMM_E4M3 (4)", a->d_type);
+  if (a->d_type != LIBGEMM_E4M3 && a->d_type != LIBGEMM_E5M2)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "d_type = %d: allowed are LIBGEMM_E4M3 (4), LIBGEMM_E5M2 (5)", a->d_type);
   TRY(check_range("granularity", a->granularity, LIBGEMM_PER_TENSOR, LIBGEMM_PER_128X128));
   TRY(check_range("scale_given", a->scale_given, 0, 1));
   TRY(check_range("scale_power_of_two", a->scale_power_of_two, 0, 1));
@@ -151,14 +151,15 @@ static libgemm_status run(const libgemm_cast_args *a, const struct device *devic
   const struct row *row = NULL, *before = NULL;
   struct call call;
   int block_m, height;
-  struct problem p = {.a_type = a->a_type, .d_type = a->a_type, .met = starts_rows_on_16(a) ? GUARD_ALIGN16 : 0};
+  struct problem p = {.a_type = a->a_type, .d_type = a->d_type, .met = starts_rows_on_16(a) ? GUARD_ALIGN16 : 0};
   if (a->a_type == LIBGEMM_F32) p.precision = LIBGEMM_IEEE;
   state_gpu(&p, &device->gpu);
   TRY(check_pointers(a, device));
   fill_call(a, &call);
   if (words_of(a)) {
-    p.op = OP_CAST_AMAX;
-    TRY(row_of_tile(&p, AMAX_PART, BLOCK, device, &before));
+    struct problem amax = p;
+    amax.op = OP_CAST_AMAX, amax.d_type = a->a_type;
+    TRY(row_of_tile(&amax, AMAX_PART, BLOCK, device, &before));
   }
   if (a->granularity == LIBGEMM_PER_ROW && !a->d_t) {
     p.op = OP_CAST_ROWS;

@@ -28,7 +28,7 @@ static libgemm_status run(const libgemm_moe_cast_args *a, const struct device *d
   const struct row *row = NULL;
   struct call call;
   int64_t step = 16 / (int64_t)dtype_bytes(a->a_type);
-  struct problem p = {.op = OP_MOE_CAST, .a_type = a->a_type, .d_type = a->a_type};
+  struct problem p = {.op = OP_MOE_CAST, .a_type = a->a_type, .d_type = LIBGEMM_E4M3};
   bool aligned = ((uint64_t)a->a | (uint64_t)a->d) % 16 == 0 && ((a->lda | a->ldd | a->n) & (step - 1)) == 0;
   p.met = aligned ? GUARD_ALIGN16 : 0;
   p.activation = a->activation;

@@ -5,7 +5,7 @@ what was cast before. Portable set.
 import triton
 import triton.language as tl
 
-from kernels.device.portable.cast import BLOCK, factor_of, numbers, scale_of, to_e4m3
+from kernels.device.portable.cast import BLOCK, E4M3, factor_of, numbers, scale_of, to_8_bits
 from kernels.device.portable.gate import gated, swish_gated
 from kernels.device.portable.overlap import wait_for_last_kernel
 
@@ -66,12 +66,12 @@ def moe_cast(
     elif GATED or ACTIVATE:
         x = gated(x, up, activation, gate_alpha, gate_limit, gate_shift)
     x = tl.where(here[:, None], numbers(x), 0.0)
-    scale = scale_of(tl.max(tl.abs(x), 1), 0, HARDWARE)
+    scale = scale_of(tl.max(tl.abs(x), 1), 0, E4M3, HARDWARE)
     to_ptr = scale_ptr + rows.to(tl.int64) * scale_stride_m + block.to(tl.int64) * scale_stride_n
     tl.store(to_ptr, scale, mask=inside)
     cols = block * BLOCK + tl.arange(0, BLOCK)
     to_ptr = q_ptr + rows.to(tl.int64)[:, None] * ldd + cols[None, :]
-    made = to_e4m3(x, factor_of(scale, HARDWARE)[:, None], HARDWARE)
+    made = to_8_bits(x, factor_of(scale, HARDWARE)[:, None], E4M3, HARDWARE)
     tl.store(to_ptr, made, mask=inside[:, None] & (cols < N)[None, :])
 
 

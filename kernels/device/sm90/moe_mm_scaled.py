@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.device.portable.cast import factor_of, numbers, scale_of, to_e4m3
+from kernels.device.portable.cast import E4M3, factor_of, numbers, scale_of, to_8_bits
 from kernels.device.sm90.block_scales import BLOCK, arrivals
 from kernels.device.sm90.grouped_mm_scaled import let_go
 from kernels.device.sm90.groups import Groups, load_ragged
@@ -166,14 +166,14 @@ class CastOutput:
         first = self.gated(gate[0], up[0], work.col, work.group)
         second = self.gated(gate[1], up[1], work.col + PART, work.group)
         most = gl.maximum(gl.max(gl.abs(first), 1), gl.max(gl.abs(second), 1))
-        scale = scale_of(most, 0, True)
+        scale = scale_of(most, 0, E4M3, True)
         rows = row + gl.arange(0, first.shape[0], gl.SliceLayout(1, first.type.layout))
         at = rows.to(gl.int64) * self.scale_stride_m + (work.col // BLOCK).to(gl.int64) * self.scale_stride_n
         gl.store(self.scale_ptr + at, scale, mask=rows < work.end)
         factor = factor_of(scale, True)[:, None]
         buf = self.bufs.index(NUMBER)
-        buf.slice(0, PART, 1).store(to_e4m3(first, factor, True))
-        buf.slice(PART, PART, 1).store(to_e4m3(second, factor, True))
+        buf.slice(0, PART, 1).store(to_8_bits(first, factor, E4M3, True))
+        buf.slice(PART, PART, 1).store(to_8_bits(second, factor, E4M3, True))
         layout: gl.constexpr = gl.BlockedLayout([1, 16], [4, 8], [4, 1], [1, 0])
         rows = row + gl.arange(0, buf.shape[0], gl.SliceLayout(1, layout))
         cols = work.col // 16 * 16 + gl.arange(0, buf.shape[1], gl.SliceLayout(0, layout))

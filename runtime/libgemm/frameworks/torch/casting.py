@@ -15,16 +15,18 @@ ROW = 16  # values of a row, of which each begins a multiple
 
 
 @torch.library.custom_op("libgemm::cast", mutates_args=(), device_types="cuda")
-def operator(x: Tensor, granularity: str, scale: Tensor | None, power_of_two: bool, transposed: bool) -> list[Tensor]:
+def operator(
+    x: Tensor, granularity: str, dtype: torch.dtype, scale: Tensor | None, power_of_two: bool, transposed: bool
+) -> list[Tensor]:
     """Values, their scale unless it is given, and of the transposed matrix its values and, where it has its own, its
     scale: what is a view of none of the others."""
     with torch.no_grad():
-        made: list[Tensor] = kernels.cast(x, granularity, scale, power_of_two, transposed)
+        made: list[Tensor] = kernels.cast(x, granularity, dtype, scale, power_of_two, transposed)
     return made
 
 
-def new_values(x: Tensor, rows: int, cols: int) -> Tensor:
-    made = x.new_empty((*x.shape[:-2], rows, (cols + ROW - 1) // ROW * ROW), dtype=E4M3)
+def new_values(x: Tensor, dtype: torch.dtype, rows: int, cols: int) -> Tensor:
+    made = x.new_empty((*x.shape[:-2], rows, (cols + ROW - 1) // ROW * ROW), dtype=dtype)
     return made if made.shape[-1] == cols else made[..., :cols]
 
 
@@ -37,40 +39,45 @@ def new_scale(x: Tensor, granularity: str, rows: int, cols: int) -> Tensor:
 
 
 @operator.register_fake
-def _(x, granularity, scale, power_of_two, transposed):  # type: ignore[no-untyped-def]
+def _(x, granularity, dtype, scale, power_of_two, transposed):  # type: ignore[no-untyped-def]
     torch._check(x.dim() in (2, 3), lambda: f"x has {x.dim()} dimensions: 2 or 3 are needed")
     m, n = x.shape[-2:]
-    made = [new_values(x, m, n)]
+    made = [new_values(x, dtype, m, n)]
     if scale is None:
         made.append(new_scale(x, granularity, m, n))
     if transposed:
-        made.append(new_values(x, n, m))
+        made.append(new_values(x, dtype, n, m))
         if granularity in OWN:
             made.append(new_scale(x, granularity, n, m))
     return made
 
 
-def run(x: Tensor, granularity: str, scale: Tensor | None, power_of_two: bool, transposed: bool) -> list[Tensor]:
+def run(
+    x: Tensor, granularity: str, dtype: torch.dtype | None, scale: Tensor | None, power_of_two: bool, transposed: bool
+) -> list[Tensor]:
     x, scale = x.detach(), None if scale is None else scale.detach()
     call: Any = kernels.cast if functions.is_eager(x, scale) else operator
-    made: list[Tensor] = call(x, granularity, scale, bool(power_of_two), transposed)
+    made: list[Tensor] = call(x, granularity, dtype or E4M3, scale, bool(power_of_two), transposed)
     return made if scale is None else [made[0], scale, *made[1:]]
 
 
 def cast(
-    x: Tensor, granularity: str, *, scale: Tensor | None = None, power_of_two: bool = False
-) -> tuple[Tensor, Tensor]:
-    """libgemm.cast: (values, scale), x / scale in float8_e4m3fn. x [M,N] or [batch,M,N] of any strides; granularity
-    "tensor", "row", "1x128" or "128x128". What comes of it has no gradient. Raises libgemm.Error."""
-    values, own = run(x, granularity, scale, power_of_two, False)
+    x: Tensor, granularity: str, *, dtype: torch.dtype | None = None, scale: Tensor | None = None,
+    power_of_two: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """libgemm.cast: (values, scale), x / scale in 8 bits. x [M,N] or [batch,M,N] of any strides; granularity "tensor",
+    "row", "1x128" or "128x128"; dtype float8_e4m3fn (None) or float8_e5m2. What comes of it has no gradient. Raises
+    libgemm.Error."""
+    values, own = run(x, granularity, dtype, scale, power_of_two, False)
     return values, own
 
 
 def cast_transpose(
-    x: Tensor, granularity: str, *, scale: Tensor | None = None, power_of_two: bool = False
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x: Tensor, granularity: str, *, dtype: torch.dtype | None = None, scale: Tensor | None = None,
+    power_of_two: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """libgemm.cast_transpose: (values, scale, values_t, scale_t), of x and of x.mT in one pass. The rest as in cast."""
-    values, own, values_t, *rest = run(x, granularity, scale, power_of_two, True)
+    values, own, values_t, *rest = run(x, granularity, dtype, scale, power_of_two, True)
     if rest:
         return values, own, values_t, rest[0]
     return values, own, values_t, own if granularity == "tensor" else own.mT

@@ -79,9 +79,9 @@ def scaled_mm(a: Any, b: Any, a_scale: Any, b_scale: Any, scaling: str, bias: An
     return with_copies(call, (a, b, a_scale, b_scale, bias), (stored, stored, packed, packed, packed))
 
 
-def cast(x: Any, granularity: str, scale: Any, power_of_two: bool, transposed: bool) -> list[Any]:
+def cast(x: Any, granularity: str, dtype: Any, scale: Any, power_of_two: bool, transposed: bool) -> list[Any]:
     """What is a view of none of the others: casting.py says which."""
-    words: dict[str, Any] = {"scale": scale, "power_of_two": power_of_two}
+    words: dict[str, Any] = {"dtype": dtype, "scale": scale, "power_of_two": power_of_two}
     call: Any = libgemm.cast_transpose if transposed else libgemm.cast
     made = list(call(by_rows(x), granularity, **words))
     if transposed and granularity not in ("row", "1x128"):

@@ -8,9 +8,10 @@ import itertools
 import torch
 
 from .edge import Context
-from .edge_cast import E4M3, largest, scale_of
+from .edge_cast import largest, scale_of
 from .edge_moe import Layer, activated, drawn_operands, random_layer
 from .guarded import Arena
+from .reference import DTYPES
 
 GATES = (
     (None, None, 0.0),
@@ -21,13 +22,14 @@ GATES = (
     ("pairs", "relu", 0.0),
     ("pairs", None, 0.0),
 )
+E4M3 = DTYPES["e4m3"]
 SIZES = ((5, 9, 200, 0), (64, 40, 256, 0), (33, 1, 77, 3), (300, 700, 1032, 0), (1, 7, 16, 0))
 
 
 def cast(x: torch.Tensor, down: int) -> torch.Tensor:
     """x [.., M, N] in float64, as 8 bits with a scale for each down x 128 hold it."""
     m, n = x.shape[-2:]
-    scale = scale_of(largest(x.float(), down, 128), False)
+    scale = scale_of(largest(x.float(), down, 128), E4M3, False)
     each = scale.repeat_interleave(down, -2)[..., :m, :].repeat_interleave(128, -1)[..., :n]
     return (x.float() * (1.0 / each)).clamp(-448, 448).to(E4M3).double() * each.double()
 
@@ -48,7 +50,7 @@ def cast_rows(ctx: Context):
         layer = Layer(gate=gate, activation=activation, limit=limit)
         h = activated(a.double()[index.clamp(0, stored - 1)], layer) * there[:, None]
         values, scale = ctx.lib.moe_cast(a, rows=rows, activation=activation, gate=gate, gate_limit=limit)
-        wanted = scale_of(largest(h.float(), 1, 128), False)
+        wanted = scale_of(largest(h.float(), 1, 128), E4M3, False)
         each = wanted.double().repeat_interleave(128, 1)[:, :n]
         # Half of the distance to e4m3's next number, and what float32's exponentials are off by.
         bound = (h.abs() * 2.0**-4).clamp_min(2.0**-10 * each) * 1.01 + 1e-5 * h.abs()

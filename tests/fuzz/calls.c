@@ -55,8 +55,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       try_packed(&in, &packed);
     else if (which < 15)
       try_pointers(&in);
-    else
+    else if (pick(&in, 4) == 3)
       try_queries(&in);
+    else
+      try_layers(&in);
   }
   return 0;
 }

@@ -50,7 +50,7 @@ bool is_here(int gpu);                // that a query without a target is about 
 
 // ---- What the driver saw of one call ----
 
-enum { MOST_LAUNCHES = 4, MOST_PARAMETERS = 80 };
+enum { MOST_LAUNCHES = 12, MOST_PARAMETERS = 80 };
 struct signature {
   const char *entry;
   int count;
@@ -144,6 +144,7 @@ struct call_facts {
   bool bogus;           // a stream that is none, or a failure that was ordered of the driver
   const char *failure;  // which; NULL for none
   bool capturing;       // every stream is
+  bool chained;         // it makes other calls, of which those before a refused one are queued
 };
 extern struct call_facts now;
 
@@ -155,13 +156,14 @@ bool after_call(libgemm_status status);
 // becomes what the library may see of it.
 void *as_caller(struct bytes *in, void *mine, uint64_t bytes);
 
-// One of the three operations: its calls, and where its arguments have the fields that input spoils: offsets, 0 ends.
+// An operation: its calls, NULL where it has no such, and where its arguments have the fields that input spoils:
+// offsets, 0 ends.
 struct operation {
   const char *call_name, *workspace_name, *explain_name;
   libgemm_status (*call)(const void *args);
   libgemm_status (*workspace)(const void *args, uint64_t *bytes);
   libgemm_status (*explain)(const void *args, int32_t target, libgemm_choice *choice);
-  uint16_t numbers[16], words[13], pointers[TABLE_COUNT + 3], floats[3];
+  uint16_t numbers[20], words[13], pointers[TABLE_COUNT + 3], floats[3];
 };
 extern const struct operation dense_operation, packed_operation, pointers_operation;
 
@@ -207,6 +209,7 @@ void check_dense(const libgemm_gemm_args *a);
 void try_dense(struct bytes *in, libgemm_gemm_args *last);
 void try_packed(struct bytes *in, libgemm_grouped_mm_args *last);
 void try_pointers(struct bytes *in);
+void try_layers(struct bytes *in);
 void try_queries(struct bytes *in);
 void call_legally(void);  // a small call that must work at any time
 

@@ -101,6 +101,10 @@ void spoil(struct bytes *in, const struct operation *o, void *args, int gpu) {
     case 2: spoil_word(in, o, args); break;
     case 3: spoil_pointer(in, o, args, odd_pointer(in, gpu)); break;
     default:
+      if (!o->floats[0]) {
+        spoil_number(in, o, args);
+        break;
+      }
       field = some_field(in, args, o->floats);
       to = some_float(in);
       memcpy(field, &to, sizeof to);

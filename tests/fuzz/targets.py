@@ -28,7 +28,7 @@ UNSEEN = "called_from_lib:libcuda.so.1\n"
 # target -> its own files
 FILES = {
     "calls": ("bytes.c", "world.c", "seen.c", "check.c", "check_pointers.c", "operations.c", "dense.c",
-              "packed.c", "pointers.c", "queries.c", "calls.c"),
+              "packed.c", "pointers.c", "layers.c", "queries.c", "calls.c"),
     "unpacked": ("unpacked.c",),
 }  # fmt: skip
 

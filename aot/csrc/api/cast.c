@@ -113,7 +113,8 @@ static void fill_call(const libgemm_cast_args *a, struct call *call) {
   call->M = (int32_t)a->m, call->N = (int32_t)a->n;
   call->a_ptr = (CUdeviceptr)a->a, call->q_ptr = (CUdeviceptr)a->d, call->q_t_ptr = (CUdeviceptr)a->d_t;
   call->scale_ptr = (CUdeviceptr)a->scale, call->scale_t_ptr = (CUdeviceptr)a->scale_t;
-  call->amax_ptr = (CUdeviceptr)a->workspace, call->entries = (int32_t)words_of(a);
+  call->entries = (int32_t)words_of(a);
+  if (call->entries) call->amax_ptr = (CUdeviceptr)a->workspace;
   call->lda = a->lda, call->ldd = a->ldd, call->ldd_t = a->ldd_t;
   call->batch_stride_a = a->batch_stride_a, call->batch_stride_d = a->batch_stride_d;
   call->batch_stride_d_t = a->batch_stride_d_t, call->batch_stride_scale = a->batch_stride_scale;
@@ -180,14 +181,11 @@ static libgemm_status run(const libgemm_cast_args *a, const struct device *devic
 libgemm_status libgemm_cast(const libgemm_cast_args *args) {
   libgemm_cast_args a;
   const struct device *device;
-  int ordinal;
   TRY(read_args(args, sizeof a, &a, sizeof a, "libgemm_cast_args"));
   TRY(check_words(&a));
   if (a.m == 0 || a.n == 0 || a.batch == 0) return LIBGEMM_OK;
   TRY(check_layout(&a));
-  TRY(device_of(a.d ? "d" : "d_t", (CUdeviceptr)(a.d ? a.d : a.d_t), &ordinal));
-  TRY(device_get(ordinal, &device));
-  RETURN_ON(device, run(&a, device));
+  RETURN_ON_OWNER(a.d ? "d" : "d_t", a.d ? a.d : a.d_t, device, run(&a, device));
 }
 
 libgemm_status libgemm_cast_workspace(const libgemm_cast_args *args, uint64_t *bytes) {

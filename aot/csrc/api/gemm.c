@@ -125,13 +125,10 @@ HOT libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {
   struct operands operands;
   struct problem problem;
   const struct device *device;
-  int ordinal;
   TRY(check_args(args, &a, &operands, &problem));
   if (is_empty(&a)) return LIBGEMM_OK;
   set_memory(&a, &operands, &problem);
-  TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
-  TRY(device_get(ordinal, &device));
-  RETURN_ON(device, run(&a, &operands, &problem, device));
+  RETURN_ON_OWNER("d", a.d, device, run(&a, &operands, &problem, device));
 }
 
 libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes) {

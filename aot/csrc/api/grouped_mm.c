@@ -179,7 +179,6 @@ libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
   struct operands operands;
   struct problem problem;
   const struct device *device;
-  int ordinal;
   TRY(check_grouped(args, &a, &operands, &problem));
   if (is_empty(&a)) return LIBGEMM_OK;
   if (a.shared_b) {
@@ -187,9 +186,7 @@ libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
     return libgemm_gemm(&dense);
   }
   problem.met = grouped_guards(&a, &operands);
-  TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
-  TRY(device_get(ordinal, &device));
-  RETURN_ON(device, run(&a, &operands, &problem, device));
+  RETURN_ON_OWNER("d", a.d, device, run(&a, &operands, &problem, device));
 }
 
 libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args, uint64_t *bytes) {

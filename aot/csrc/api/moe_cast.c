@@ -53,7 +53,6 @@ static libgemm_status run(const libgemm_moe_cast_args *a, const struct device *d
 libgemm_status libgemm_moe_cast(const libgemm_moe_cast_args *args) {
   libgemm_moe_cast_args a;
   const struct device *device;
-  int ordinal;
   TRY(read_args(args, sizeof a, &a, sizeof a, "libgemm_moe_cast_args"));
   TRY(check_moe_cast(&a));
   if (a.m == 0 || a.n == 0) return LIBGEMM_OK;
@@ -61,9 +60,7 @@ libgemm_status libgemm_moe_cast(const libgemm_moe_cast_args *args) {
   TRY(check_ld("ldd", a.ldd, a.n, "n"));
   TRY(check_scale_strides("scale_stride_m", a.m, a.scale_stride_m, "scale_stride_n", ceil_div(a.n, BLOCK),
                           a.scale_stride_n));
-  TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
-  TRY(device_get(ordinal, &device));
-  RETURN_ON(device, run(&a, device));
+  RETURN_ON_OWNER("d", a.d, device, run(&a, device));
 }
 
 static libgemm_status run_gather(const struct gathered *g, libgemm_stream stream, const struct device *device) {
@@ -84,9 +81,6 @@ static libgemm_status run_gather(const struct gathered *g, libgemm_stream stream
 
 libgemm_status gather_cast(const struct gathered *g, libgemm_stream stream) {
   const struct device *device;
-  int ordinal;
   if (g->m == 0 || g->n == 0) return LIBGEMM_OK;
-  TRY(device_of("workspace", (CUdeviceptr)g->d, &ordinal));
-  TRY(device_get(ordinal, &device));
-  RETURN_ON(device, run_gather(g, stream, device));
+  RETURN_ON_OWNER("workspace", g->d, device, run_gather(g, stream, device));
 }

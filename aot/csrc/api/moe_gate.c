@@ -77,7 +77,6 @@ static libgemm_status run_gate(const libgemm_moe_gate_args *a, const struct gate
 libgemm_status libgemm_moe_gate(const libgemm_moe_gate_args *args) {
   libgemm_moe_gate_args a;
   const struct device *device;
-  int ordinal;
   TRY(read_args(args, sizeof a, &a, sizeof a, "libgemm_moe_gate_args"));
   struct gate g = GATE_OF(&a, a.m);
   TRY(check_range("m", a.m, 0, LIBGEMM_MAX_SIZE));
@@ -85,9 +84,7 @@ libgemm_status libgemm_moe_gate(const libgemm_moe_gate_args *args) {
   if (a.m == 0 || a.n == 0) return LIBGEMM_OK;
   TRY(check_ld("ldz", a.ldz, columns_of_z(&g), g.kind ? "2 * n" : "n"));
   TRY(check_ld("ldh", a.ldh, a.n, "n"));
-  TRY(device_of("h", (CUdeviceptr)a.h, &ordinal));
-  TRY(device_get(ordinal, &device));
-  RETURN_ON(device, run_gate(&a, &g, device));
+  RETURN_ON_OWNER("h", a.h, device, run_gate(&a, &g, device));
 }
 
 /* ---- Its gradient ---- */
@@ -146,11 +143,8 @@ libgemm_status libgemm_moe_gate_grad(const libgemm_moe_gate_grad_args *args) {
   libgemm_moe_gate_grad_args a;
   struct gate g;
   const struct device *device;
-  int ordinal;
   TRY(check_grad(args, &a, &g));
   if (a.tokens == 0 || ((a.m == 0 || a.n == 0) && !a.sums)) return LIBGEMM_OK;
   bool has_rows = a.m > 0 && a.n > 0;
-  TRY(device_of(has_rows ? "dz" : "sums", (CUdeviceptr)(has_rows ? a.dz : (void *)a.sums), &ordinal));
-  TRY(device_get(ordinal, &device));
-  RETURN_ON(device, run_grad(&a, &g, device));
+  RETURN_ON_OWNER(has_rows ? "dz" : "sums", has_rows ? a.dz : (void *)a.sums, device, run_grad(&a, &g, device));
 }

@@ -75,11 +75,8 @@ static libgemm_status run_route(const libgemm_moe_route_args *a, const struct de
 libgemm_status libgemm_moe_route(const libgemm_moe_route_args *args) {
   libgemm_moe_route_args a;
   const struct device *device;
-  int ordinal;
   TRY(check_route(args, &a));
-  TRY(device_of("offs", (CUdeviceptr)a.offs, &ordinal));
-  TRY(device_get(ordinal, &device));
-  RETURN_ON(device, run_route(&a, device));
+  RETURN_ON_OWNER("offs", a.offs, device, run_route(&a, device));
 }
 
 libgemm_status libgemm_moe_route_workspace(const libgemm_moe_route_args *args, uint64_t *bytes) {
@@ -135,10 +132,7 @@ static libgemm_status run_sum(const libgemm_moe_sum_args *a, const struct device
 libgemm_status libgemm_moe_sum(const libgemm_moe_sum_args *args) {
   libgemm_moe_sum_args a;
   const struct device *device;
-  int ordinal;
   TRY(check_sum(args, &a));
   if (a.tokens == 0 || a.n == 0) return LIBGEMM_OK;
-  TRY(device_of("d", (CUdeviceptr)a.d, &ordinal));
-  TRY(device_get(ordinal, &device));
-  RETURN_ON(device, run_sum(&a, device));
+  RETURN_ON_OWNER("d", a.d, device, run_sum(&a, device));
 }

@@ -61,4 +61,13 @@ void leave_device(const struct device *device, bool entered);
     return found_;                          \
   } while (0)
 
+/* The same on the GPU that can serve memory at `pointer`, argument `name`, to which `device` is set first. */
+#define RETURN_ON_OWNER(name, pointer, device, status)         \
+  do {                                                         \
+    int ordinal_;                                              \
+    TRY(device_of((name), (CUdeviceptr)(pointer), &ordinal_)); \
+    TRY(device_get(ordinal_, &(device)));                      \
+    RETURN_ON((device), (status));                             \
+  } while (0)
+
 #endif

@@ -22,7 +22,7 @@ import libgemm  # noqa: E402
 import torch  # noqa: E402
 
 from bench.measure import dense, grouped, host  # noqa: E402
-from bench.measure.about import head, path_of  # noqa: E402
+from bench.measure.about import head, keep, path_of  # noqa: E402
 from bench.report.drawn import percentile  # noqa: E402
 from bench.report.rows import balance, ratio, share, summarise  # noqa: E402
 from bench.suites.packed import draw_problem  # noqa: E402
@@ -146,9 +146,7 @@ def main() -> int:
         print(f"{name}: with half in one group {s['ours']:.2f} of the share of the floor with equal ones, the peer "
               f"{s['peer']:.2f}")  # fmt: skip
     if options.out or not only:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=1) + "\n")
-        print(f"wrote {path}")
+        keep(path, json.dumps(found, indent=1) + "\n")
     print(f"regret {found['regret']}, of packed products {found['regret_grouped']}")
     return 0
 

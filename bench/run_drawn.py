@@ -21,7 +21,7 @@ sys.modules["triton"] = None  # kernels must come from the library
 import libgemm  # noqa: E402
 import torch  # noqa: E402
 
-from bench.measure.about import head, path_of  # noqa: E402
+from bench.measure.about import head, keep, path_of  # noqa: E402
 from bench.measure.cublaslt import CublasLt, Failed, Missing  # noqa: E402
 from bench.measure.drawn import NEAR, dense_row, grouped_row  # noqa: E402
 from bench.report.drawn import lines, summarise, text  # noqa: E402
@@ -121,9 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"it took {time.monotonic() - start:.0f} s")
     if options.out or (options.dense >= DENSE and options.grouped >= GROUPED):
         path = path_of(about, options.out or RESULTS, ".drawn.json")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text(report))
-        print(f"wrote {path}")
+        keep(path, text(report))
     return 0
 
 

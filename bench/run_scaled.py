@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
 sys.modules["triton"] = None  # kernels must come from the library
 
 from bench.measure import scaled_groups  # noqa: E402
-from bench.measure.about import head, path_of  # noqa: E402
+from bench.measure.about import head, keep, path_of  # noqa: E402
 from bench.measure.scaled import rows_of  # noqa: E402
 from bench.report.drawn import text  # noqa: E402
 from bench.report.scaled import lines, summarise  # noqa: E402
@@ -42,8 +42,7 @@ def main() -> int:
     report = {**about, "seed": options.seed, "summary": summarise(rows), "rows": rows}
     print(*lines(report["summary"]), sep="\n")
     path = path_of(about, options.out, ".fp8.json")
-    path.write_text(text(report))
-    print(f"wrote {path}")
+    keep(path, text(report))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What a report of measurements speaks of: the build, the machine, the day. Measures nothing."""
+"""What a report of measurements speaks of: the build, the machine, the day. And where it is kept. Measures nothing."""
 
 import datetime
 import json
@@ -31,3 +31,10 @@ def head() -> dict:
 
 def path_of(about: dict, folder: Path, suffix: str = ".json") -> Path:
     return folder / f"{about['device'].replace(' ', '_')}{suffix}"
+
+
+def keep(path: Path, report: str) -> None:
+    """Write a report, and say where it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(report)
+    print(f"wrote {path}")

@@ -154,10 +154,10 @@ def main() -> int:
         shares = f"share {x['share']:.2f}, least {x['least_share']:.2f}"
         print(f"{name:22} {shares}; {x['torch']:.2f}, least {x['least_torch']:.2f}")
     head = {**about.head(), "seed": options.seed}
-    path = about.path_of(head, options.out, ".casts.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**head, "summary": told, "rows": rows}, indent=1) + "\n")
-    print(f"wrote {path}")
+    about.keep(
+        about.path_of(head, options.out, ".casts.json"),
+        json.dumps({**head, "summary": told, "rows": rows}, indent=1) + "\n",
+    )
     return 0
 
 

@@ -211,10 +211,7 @@ def main() -> int:
             )
         del module
         torch.cuda.empty_cache()
-    path = about.path_of(head, options.out, ".moe.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
-    print(f"wrote {path}")
+    about.keep(about.path_of(head, options.out, ".moe.json"), json.dumps({**head, "rows": rows}, indent=1) + "\n")
     return 0
 
 

@@ -99,10 +99,7 @@ def main() -> int:
         for model in MODELS:
             rows += measure(model)
     head = about.head()
-    path = about.path_of(head, options.out, ".moe_fp8.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
-    print(f"wrote {path}")
+    about.keep(about.path_of(head, options.out, ".moe_fp8.json"), json.dumps({**head, "rows": rows}, indent=1) + "\n")
     return 0
 
 

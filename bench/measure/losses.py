@@ -132,11 +132,9 @@ def main() -> int:
         print(f"{name:22} first {losses[0]:.4f}, ends at {last(losses):.4f}")
     head = {**about.head(), "steps": options.steps}
     path = about.path_of(head, options.out, ".losses.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
     rounded = {name: [round(x, 4) for x in losses] for name, losses in curves.items()}
     ends = {name: round(last(losses), 4) for name, losses in curves.items()}
-    path.write_text(json.dumps({**head, "ends": ends, "curves": rounded}) + "\n")
-    print(f"wrote {path}")
+    about.keep(path, json.dumps({**head, "ends": ends, "curves": rounded}) + "\n")
     return 0
 
 

@@ -190,10 +190,7 @@ def main() -> int:
         rows.append(compare(case, peers, tuners))
         print(line(rows[-1]), flush=True)
     head |= {"triton": triton_version(), "tutorial_sha256": hashlib.sha256(options.tutorial.read_bytes()).hexdigest()}
-    path = about.path_of(head, options.out, ".tutorial.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
-    print(f"wrote {path}")
+    about.keep(about.path_of(head, options.out, ".tutorial.json"), json.dumps({**head, "rows": rows}, indent=1) + "\n")
     return 0
 
 

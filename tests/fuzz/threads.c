@@ -76,6 +76,33 @@ static void call_pointers(uint64_t *state, int gpu) {
   CHECK(libgemm_grouped_gemm(&a) == LIBGEMM_OK);
 }
 
+static void call_layer(uint64_t *state, int gpu) {
+  libgemm_moe_args a;
+  libgemm_moe_args_init(&a, sizeof a);
+  a.tokens = 1 + next(state) % 40, a.top_k = 1 + next(state) % 4, a.groups = 1 + next(state) % GROUPS;
+  a.k = 64, a.inner = 8 * (1 + next(state) % 16), a.n = 8 * (1 + next(state) % 16);
+  a.gate = LIBGEMM_GATE_HALVES, a.activation = LIBGEMM_SILU, a.a_type = LIBGEMM_BF16;
+  a.x = at(gpu, 0), a.b1 = at(gpu, 1), a.b2 = at(gpu, 2), a.d = at(gpu, 3), a.ids = at(gpu, 4);
+  a.ldx = a.k, a.ldb1 = 2 * a.inner, a.ldb2 = a.ldd = a.n;
+  a.batch_stride_b1 = a.ldb1 * a.k, a.batch_stride_b2 = a.ldb2 * a.inner;
+  a.workspace = at(gpu, 6);
+  CHECK(libgemm_moe_workspace(&a, &a.workspace_bytes) == LIBGEMM_OK);
+  CHECK(libgemm_moe(&a) == LIBGEMM_OK);
+}
+
+// The table has casts for Hopper alone.
+static void call_cast(uint64_t *state) {
+  libgemm_cast_args a;
+  int gpu = (int)(next(state) % 2);
+  libgemm_cast_args_init(&a, sizeof a);
+  a.m = 1 + next(state) % 300, a.n = 1 + next(state) % 300, a.a_type = LIBGEMM_BF16;
+  a.d_type = next(state) % 2 ? LIBGEMM_E4M3 : LIBGEMM_E5M2;
+  a.granularity = next(state) % 2 ? LIBGEMM_PER_ROW : LIBGEMM_PER_TENSOR;
+  a.a = at(gpu, 0), a.d = at(gpu, 3), a.scale = at(gpu, 4), a.lda = a.ldd = a.n;
+  a.workspace = at(gpu, 6), a.workspace_bytes = PLACE;
+  CHECK(libgemm_cast(&a) == LIBGEMM_OK);
+}
+
 // A refused call's sentence is this thread's own.
 static void call_wrongly(uint64_t *state, int gpu) {
   libgemm_gemm_args a;
@@ -114,6 +141,9 @@ static void *work(void *which) {
       case 7:
       case 8:
       case 9: call_packed(&state, gpu); break;
+      case 10:
+      case 11: call_layer(&state, gpu); break;
+      case 12: call_cast(&state); break;
       default: call_dense(&state, gpu); break;
     }
   }

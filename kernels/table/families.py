@@ -53,6 +53,7 @@ REFERENCE = {
 }
 REFERENCE |= {op: Family(op, "", "portable.moe") for op in ("moe_route", "moe_sum")}
 REFERENCE |= {op: Family(op, "", "portable.moe_gate") for op in ("moe_gate", "moe_gate_grad")}
+REFERENCE["cast_transpose_rows"] = Family("cast_transpose_rows", "", "portable.cast_transpose")
 REFERENCE["moe_gather"] = Family("moe_gather", "", "portable.moe_cast")
 CASTS = ("cast_tensor", "cast_rows", "cast_1x128", "cast_128x128", "cast_amax")
 REFERENCE |= {op: Family(op, "", "portable.cast") for op in CASTS}

@@ -99,12 +99,13 @@ def gate_rows(target: int):
 # in parts, since one as a whole would take more registers than there are. Of whole rows short runs leave fewer threads
 # idle.
 CASTS = {
-    "cast_amax": (((16, 128, 4),), ((16, 128, 4),)),
-    "cast_tensor": (((32, 128, 8),), ((32, 128, 8),)),
-    "cast_rows": (((8, 2048, 2), (8, 4096, 4)), ((8, 2048, 4), (8, 4096, 8))),
+    "cast_amax": (((64, 128, 4),), ((16, 128, 4),)),
+    "cast_tensor": (((32, 128, 4),), ((32, 128, 8),)),
+    "cast_rows": (((8, 2048, 2), (8, 4096, 4), (8, 8192, 4)), ((8, 2048, 4), (8, 4096, 8))),
     "cast_1x128": (((32, 128, 4),), ((32, 128, 8),)),
     "cast_128x128": (((128, 128, 8),), ((32, 128, 8),)),
-    "cast_transpose": (((64, 128, 4), (128, 128, 8)), ((32, 128, 8),)),
+    "cast_transpose": (((128, 128, 8),), ((32, 128, 8),)),
+    "cast_transpose_rows": (((64, 128, 4), (128, 128, 8)), ((32, 128, 8),)),
 }
 # Of rows of a layer in 8 bits: what gates them, and warps of 16 x 128 of them. Most gates are silu's.
 EXPERT_CASTS = (
@@ -124,6 +125,8 @@ def cast_rows(target: int):
 def cast_tiles(problem: Problem, sizes, target: int):
     for guard, tiles in zip((("align16",), ()), sizes, strict=True):
         for block_m, block_n, warps in tiles:
+            # Aligned numbers of 16 bits are held two in a register.
+            warps = min(8, 2 * warps) if guard and DTYPES[problem.a].bytes > 2 else warps
             config = Config(block_m, block_n, 8, warps, stages=1)
             yield Variant(problem, config, REFERENCE[problem.op].kernel, target, guard)
 

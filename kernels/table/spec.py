@@ -31,11 +31,20 @@ HELPERS = (
     "cast_1x128",
     "cast_128x128",
     "cast_transpose",
+    "cast_transpose_rows",
     "cast_amax",
 )  # operations that not every type and layout has
 
 # Those of them whose D has one of A's `casts` for its type.
-CASTS_TO_D = ("moe_cast", "cast_tensor", "cast_rows", "cast_1x128", "cast_128x128", "cast_transpose")
+CASTS_TO_D = (
+    "moe_cast",
+    "cast_tensor",
+    "cast_rows",
+    "cast_1x128",
+    "cast_128x128",
+    "cast_transpose",
+    "cast_transpose_rows",
+)
 
 # First letter: op(A), second: op(B). "n" as stored [M,K] / [K,N], "t" stored transposed [K,M] / [N,K]. The order is
 # the C side's index: 2 * trans_a + trans_b.
@@ -303,6 +312,7 @@ class Variant(Boxes):
             "RUN": self.config.block_m // self.config.a_boxes if self.config.a_boxes > 1 else 0,
             "SYMBOL": self.symbol,  # assembly names the entry point's parameters after it
             "ALIGN": 16 // a_bytes if "align16" in self.guard else 1,
+            "PACKED": ELEMENTS[self.problem.a].c_enum if "align16" in self.guard and a_bytes == 2 else 0,
             "ACTIVATE": int("linear" not in self.guard),
             "EQUAL": int("equal" in self.guard),
             "GATED": int("gated" in self.guard),
@@ -310,7 +320,7 @@ class Variant(Boxes):
             "SWISH": int("swish" in self.guard),
             "OVERLAP": int(self.target >= 90),  # programmatic dependent launch
             "D_TYPE": ELEMENTS[self.problem.d].c_enum,
-            "HARDWARE": int(self.target >= 89),  # rounds float32 to 8 bits by itself
+            "HARDWARE": (self.target >= 89) + (self.target >= 90),  # 1: rounds to 8 bits; 2: compares halves of words
             "SCALED": int(scaled and "blocks" not in self.guard),
             "BLOCKS": int("blocks" in self.guard),
             "PROMOTE": int(scaled and self.problem.precision != "fast"),

@@ -18,6 +18,7 @@ if importlib.util.find_spec("triton") is None:
 TENSOR, ROW, BY_1X128, BY_128X128 = range(1, 5)
 NAMES = {TENSOR: "tensor", ROW: "row", BY_1X128: "1x128", BY_128X128: "128x128"}
 ENUM = {"e4m3": 4, "e5m2": 5}  # libgemm_dtype
+PACKED = {"fp16": 1, "bf16": 2}  # those of A that kernels hold in words
 OF_ROWS = {TENSOR: "cast_tensor", ROW: "cast_rows", BY_1X128: "cast_1x128", BY_128X128: "cast_128x128"}  # kernels
 
 
@@ -30,10 +31,10 @@ def jobs():
         fields = {"op": op, "granularity": granularity, "size": size, "kind": kinds[i % 3], "power": i // 2 % 2}
         yield {"id": f"{op}-{NAMES[granularity]}-{'x'.join(map(str, size))}", **fields, "rows_first": i % 2}
         if size[0] == 2:
-            yield {"id": f"{op}-{NAMES[granularity]}-aligned", **fields, "align": 4, "size": (2, 132, 264, 4)}
             yield {"id": f"{op}-{NAMES[granularity]}-e5m2", **fields, "to": "e5m2"}
-            aligned = fields | {"align": 4, "size": (2, 132, 264, 4), "to": "e5m2"}
-            yield {"id": f"{op}-{NAMES[granularity]}-e5m2-aligned", **aligned}
+            for kind, to in zip(kinds, itertools.islice(itertools.cycle(ENUM), i // 4 % 2, None), strict=False):
+                aligned = fields | {"aligned": 1, "size": (2, 136, 264, 8), "to": to, "kind": kind}
+                yield {"id": f"{op}-{NAMES[granularity]}-{kind}-{to}-aligned", **aligned}
     plain = {"size": (2, 130, 200, 3), "kind": "bf16", "power": 0}
     for op in ("cast_tensor", "cast_transpose"):
         yield {"id": f"{op}-scale-is-given", "op": op, "granularity": TENSOR, **plain, "given": (0.5, 3e-3)}
@@ -48,7 +49,7 @@ def jobs():
             **plain,
             "without": 1,
         }
-        aligned = plain | {"size": (2, 264, 136, 4), "align": 4}
+        aligned = plain | {"size": (2, 264, 136, 8), "aligned": 1}
         yield {"id": f"only-transposed-aligned-{NAMES[granularity]}", "op": "cast_transpose", "without": 1,
                "granularity": granularity, **aligned}  # fmt: skip
     yield {"id": "given-aligned", "op": "cast_transpose", "granularity": TENSOR, **aligned, "given": (0.5, 0.0)}
@@ -133,14 +134,15 @@ def strided(memory: tuple, shape: tuple, strides: tuple) -> np.ndarray:
 
 def check(job: dict) -> list[str]:
     from kernels.device.portable import cast
-    from kernels.device.portable.cast_transpose import cast_transpose
+    from kernels.device.portable import cast_transpose as transpose
 
     rng = np.random.default_rng(zlib.crc32(job["id"].encode()))
-    op, granularity, kind, align = job["op"], job["granularity"], job["kind"], job.get("align", 1)
+    op, granularity, kind = job["op"], job["granularity"], job["kind"]
+    align = 16 // SIZE[kind] if job.get("aligned") else 1
     batch, m, n, more = job["size"]
     to, given, part, height = job.get("to", "e4m3"), job.get("given"), 32, 32  # rows of a part of a tile, and of a tile
     if granularity == BY_128X128 or op == "cast_transpose":
-        height = 64 if op == "cast_transpose" and align > 1 and granularity in (TENSOR, ROW) else 128
+        height = 64 if op == "cast_transpose" and align > 1 and granularity == ROW else 128
         part = height if align > 1 else part
     x = drawn(rng, batch, m, n, kind)
     stored = np.zeros((batch, m, n + more), np.float32)
@@ -191,6 +193,7 @@ def check(job: dict) -> list[str]:
     tiles = batch * -(-m // height) * -(-n // 128)
     # HARDWARE: the interpreter's own rounding to 8 bits is wrong.
     constants = {"ALIGN": align, "OVERLAP": 0, "HARDWARE": 0, "D_TYPE": ENUM[to], **job.get("constants", {})}
+    constants["PACKED"] = PACKED.get(kind, 0) if align > 1 else 0
     if op != "cast_rows" and granularity in (TENSOR, ROW) and not given:
         for phase, programs in ((1, -(-words // 1024)), (2, batch * -(-m // 128) * -(-n // 128))):
             types = f"*{kind} *i32 i32 i32 i64 i64 i32 i32 i32"
@@ -208,9 +211,12 @@ def check(job: dict) -> list[str]:
     elif op == "cast_tensor":
         types = f"*{kind} *u8 *fp32 *i32 i32 i32 {'i64 ' * 5} i32 i32"
         launch(cast.cast_tensor, types, values, tiles, constants | {"BLOCK_M": part})
+    elif op == "cast_transpose" and by_columns:
+        types = f"*{kind} *u8 *u8 *fp32 *fp32 *i32 i32 i32 {'i64 ' * 12} i32 i32"
+        launch(transpose.cast_transpose_rows, types, values, tiles, constants | {"BLOCK_M": part})
     elif op == "cast_transpose":
-        types = f"*{kind} *u8 *u8 *fp32 *fp32 *i32 i32 i32 {'i64 ' * 12} i32 i32 i32"
-        launch(cast_transpose, types, values, tiles, constants | {"BLOCK_M": part})
+        types = f"*{kind} *u8 *u8 *fp32 *i32 i32 i32 {'i64 ' * 9} i32 i32 i32"
+        launch(transpose.cast_transpose, types, values, tiles, constants | {"BLOCK_M": part})
     else:
         types = f"*{kind} *u8 *fp32 i32 i32 {'i64 ' * 7} i32"
         launch(getattr(cast, op), types, values, tiles, constants | {"BLOCK_M": part})

@@ -12,6 +12,7 @@ enum {
   HALF = 64,
   SHORT_ROW = 2048,
   LONG_ROW = 4096,
+  LONGEST_ROW = 8192,
   WORDS_OF_A_PROGRAM = 1024
 };
 
@@ -131,8 +132,8 @@ static void set_tile(const libgemm_cast_args *a, struct problem *p, int *block_m
   bool aligned = p->met & GUARD_ALIGN16, by_blocks = a->granularity == LIBGEMM_PER_128X128;
   *block_m = *height = PART;
   if (a->d_t) {
-    p->op = OP_CAST_TRANSPOSE;
-    *height = aligned && a->granularity < LIBGEMM_PER_1X128 ? HALF : BLOCK;
+    p->op = has_two_scales(a) ? OP_CAST_TRANSPOSE_ROWS : OP_CAST_TRANSPOSE;
+    *height = aligned && a->granularity == LIBGEMM_PER_ROW ? HALF : BLOCK;
     if (aligned) *block_m = *height;
   } else if (by_blocks) {
     p->op = OP_CAST_128X128;
@@ -141,6 +142,12 @@ static void set_tile(const libgemm_cast_args *a, struct problem *p, int *block_m
   } else {
     p->op = a->granularity == LIBGEMM_PER_TENSOR ? OP_CAST_TENSOR : OP_CAST_1X128;
   }
+}
+
+/* How many columns of a row the kernel that casts it whole reads at a time. */
+static int row_block(const libgemm_cast_args *a, bool aligned) {
+  if (a->n <= SHORT_ROW) return SHORT_ROW;
+  return a->n <= LONG_ROW || !aligned ? LONG_ROW : LONGEST_ROW;
 }
 
 /* Of 128 columns and so many rows. */
@@ -160,11 +167,11 @@ static libgemm_status run(const libgemm_cast_args *a, const struct device *devic
   if (words_of(a)) {
     struct problem amax = p;
     amax.op = OP_CAST_AMAX, amax.d_type = a->a_type;
-    TRY(row_of_tile(&amax, AMAX_PART, BLOCK, device, &before));
+    TRY(row_of_tile(&amax, p.met & GUARD_ALIGN16 ? HALF : AMAX_PART, BLOCK, device, &before));
   }
   if (a->granularity == LIBGEMM_PER_ROW && !a->d_t) {
     p.op = OP_CAST_ROWS;
-    TRY(row_of_tile(&p, 8, a->n <= SHORT_ROW ? SHORT_ROW : LONG_ROW, device, &row));
+    TRY(row_of_tile(&p, 8, row_block(a, p.met & GUARD_ALIGN16), device, &row));
     return row->launch(row, device, &call, a->batch * a->m, a->stream);
   }
   set_tile(a, &p, &block_m, &height);

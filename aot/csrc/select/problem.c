@@ -20,6 +20,7 @@ const char *const op_names[OP_COUNT] = {
     [OP_CAST_1X128] = "cast_1x128",
     [OP_CAST_128X128] = "cast_128x128",
     [OP_CAST_TRANSPOSE] = "cast_transpose",
+    [OP_CAST_TRANSPOSE_ROWS] = "cast_transpose_rows",
     [OP_CAST_AMAX] = "cast_amax",
 };
 

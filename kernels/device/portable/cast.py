@@ -1,93 +1,27 @@
-"""Casts matrices to 8 bits and makes the scales that products take: of a matrix, a row, blocks of 128. Portable set.
-
-A scale is the largest magnitude of what shares it over the largest number of D's type; numbers are divided by it, and
-rounded. D_TYPE is the C enum of that type throughout.
-"""
+"""Casts matrices to 8 bits and makes the scales that products take: of a matrix, a row, blocks of 128. Portable set."""
 
 import triton
 import triton.language as tl
 
+from kernels.device.portable.eight_bits import BLOCK, factor_of, scale_of
 from kernels.device.portable.overlap import wait_for_last_kernel
+from kernels.device.portable.words import (
+    bytes_of,
+    larger,
+    largest,
+    load_row,
+    load_rows,
+    magnitude_of,
+    magnitudes_of_columns,
+    sizes_of,
+    store_bytes,
+    store_row,
+)
 
 TENSOR = tl.constexpr(1)  # libgemm_granularity
 ROW = tl.constexpr(2)
 BY_1X128 = tl.constexpr(3)
 BY_128X128 = tl.constexpr(4)
-BLOCK = tl.constexpr(128)
-E4M3 = tl.constexpr(4)  # libgemm_dtype
-E5M2 = tl.constexpr(5)
-MOST_E4M3 = tl.constexpr(448.0)
-MOST_E5M2 = tl.constexpr(57344.0)
-LEAST_SCALE = tl.constexpr(1.1754943508222875e-38)  # the least normal float32: what divides by it is finite
-
-
-@triton.jit
-def numbers(x):
-    """x as float32, and NaN for Inf, of which e4m3 has none: it is NaN in what is made of either type, and counts for
-    no scale."""
-    x = x.to(tl.float32)
-    return x * 0.0 + x
-
-
-@triton.jit
-def to_8_bits(x, factor, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr):
-    """x * factor, of numbers(), as bytes: to the nearest, and of two to the even one; what is too large becomes the
-    largest there is. HARDWARE: the GPU has an instruction for it, which does all that."""
-    x *= factor
-    if HARDWARE:
-        if D_TYPE == E5M2:
-            return x.to(tl.float8e5).to(tl.uint8, bitcast=True)
-        else:
-            return x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
-    MOST: tl.constexpr = MOST_E5M2 if D_TYPE == E5M2 else MOST_E4M3
-    x = tl.maximum(x, -MOST, propagate_nan=tl.PropagateNan.ALL)
-    x = tl.minimum(x, MOST, propagate_nan=tl.PropagateNan.ALL)
-    bits = x.to(tl.int32, bitcast=True)
-    size = bits & 0x7FFFFFFF
-    # The mantissa is cut to three bits, or two, after half a unit of them less one, or of an odd one just half, is
-    # added; and the bias is 7, or 15, instead of 127. Below the least normal number, 2^-6 or 2^-14, the unit is 2^-9 or
-    # 2^-16, as it is of a float32 of 2^14 or 2^7, which is added.
-    if D_TYPE == E5M2:
-        normal = ((size + 0xFFFFF + ((size >> 21) & 1)) >> 21) - (112 << 2)
-        small = (tl.abs(x) + 128.0).to(tl.int32, bitcast=True) - 0x43000000
-        code = tl.where(size < 0x38800000, small, normal) | ((bits >> 24) & 0x80)
-    else:
-        normal = ((size + 0x7FFFF + ((size >> 20) & 1)) >> 20) - (120 << 3)
-        small = (tl.abs(x) + 16384.0).to(tl.int32, bitcast=True) - 0x46800000
-        code = tl.where(size < 0x3C800000, small, normal) | ((bits >> 24) & 0x80)
-    return tl.where(x == x, code, 0x7F).to(tl.uint8)
-
-
-@triton.jit
-def scale_of(most, scale_power_of_two, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr):
-    """The scale of numbers of which `most` is the largest magnitude, NaN without one: 1 where all are 0. With
-    scale_power_of_two = 1 it is rounded up to one."""
-    MOST: tl.constexpr = MOST_E5M2 if D_TYPE == E5M2 else MOST_E4M3
-    if HARDWARE:
-        INVERSE: tl.constexpr = 1.0 / MOST
-        # Rounded as a division is, by one step from the product with 1/MOST (Markstein, IBM J. Res. Dev. 34, 1990): no
-        # quotient that counts is subnormal. A GPU as old as those without the instruction above is spared no time.
-        scale = most * INVERSE
-        scale = tl.fma(tl.fma(scale, -MOST, most), INVERSE, scale)
-    else:
-        scale = tl.div_rn(most, tl.full(most.shape, MOST, tl.float32))
-    scale = tl.maximum(scale, LEAST_SCALE)
-    if scale_power_of_two == 1:
-        scale = ((scale.to(tl.int32, bitcast=True) + 0x7FFFFF) & 0x7F800000).to(tl.float32, bitcast=True)
-    return tl.where(most > 0.0, scale, 1.0)
-
-
-@triton.jit
-def factor_of(scale, HARDWARE: tl.constexpr):
-    """1 / scale, to the nearest. Neither is subnormal."""
-    if HARDWARE:
-        one = scale * 0.0 + 1.0
-        factor = tl.fdiv(one, scale)
-        factor = tl.fma(factor, tl.fma(-scale, factor, one), factor)
-        factor = tl.fma(factor, tl.fma(-scale, factor, one), factor)
-    else:
-        factor = tl.div_rn(tl.full(scale.shape, 1.0, tl.float32), scale)
-    return factor
 
 
 @triton.jit
@@ -108,40 +42,22 @@ def tile_of(program, M, N, height):
 
 
 @triton.jit
-def load_tile(a_ptr, row, col, M, N, lda, BLOCK_M: tl.constexpr):
-    """BLOCK_M rows of a tile as numbers(), 0 outside of the matrix."""
-    rows = row + tl.arange(0, BLOCK_M)
-    cols = col + tl.arange(0, BLOCK)
-    inside = (rows < M)[:, None] & (cols < N)[None, :]
-    x = tl.load(a_ptr + rows.to(tl.int64)[:, None] * lda + cols[None, :], mask=inside, other=0.0)
-    return numbers(x)
-
-
-@triton.jit
-def store_tile(
-    x, to_ptr, factor, row, col, M, N, ld, BLOCK_M: tl.constexpr, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr
+def largest_of_columns(
+    a_ptr, row, end, col, N, lda, BLOCK_M: tl.constexpr, PACKED: tl.constexpr, HARDWARE: tl.constexpr
 ):  # fmt: skip
-    """Its rows times their factors, in 8 bits."""
-    rows = row + tl.arange(0, BLOCK_M)
-    cols = col + tl.arange(0, BLOCK)
-    inside = (rows < M)[:, None] & (cols < N)[None, :]
-    to_ptr += rows.to(tl.int64)[:, None] * ld + cols[None, :]
-    tl.store(to_ptr, to_8_bits(x, factor[:, None], D_TYPE, HARDWARE), mask=inside)
-
-
-@triton.jit
-def largest(a_ptr, row, end, col, N, lda, BLOCK_M: tl.constexpr):
-    """The largest magnitude of each column of a tile."""
-    most = tl.zeros((BLOCK_M, BLOCK), tl.float32)
-    for first in range(row, end, BLOCK_M):
-        most = tl.maximum(most, tl.abs(load_tile(a_ptr, first, col, end, N, lda, BLOCK_M)))
-    return tl.max(most, 0)
+    """The largest magnitude of each column of a tile of 128 rows, as largest() leaves it; BLOCK_M of them at a time."""
+    rows = tl.arange(0, BLOCK_M)
+    most = sizes_of(load_rows(a_ptr, row + rows, end, col, N, lda, PACKED), PACKED)
+    for first in range(row + BLOCK_M, end, BLOCK_M):
+        more = sizes_of(load_rows(a_ptr, first + rows, end, col, N, lda, PACKED), PACKED)
+        most = larger(most, more, PACKED, HARDWARE)
+    return largest(most, 0, PACKED, HARDWARE)
 
 
 @triton.jit
 def cast_amax(
     a_ptr, amax_ptr, M, N, lda, batch_stride_a, granularity, phase, entries,
-    ALIGN: tl.constexpr, BLOCK_M: tl.constexpr, OVERLAP: tl.constexpr,
+    ALIGN: tl.constexpr, PACKED: tl.constexpr, BLOCK_M: tl.constexpr, HARDWARE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """The largest magnitudes of each matrix, as bits of float32: one, or by ROW those of its M rows, then of its N
     columns. In phase 1 a program clears 1024 of all `entries` words, in phase 2 it goes over 128 x 128 elements. The
@@ -159,19 +75,21 @@ def cast_amax(
         a_ptr += batch * batch_stride_a
         words = amax_ptr + batch * (M.to(tl.int64) + N)
         if granularity == TENSOR:
-            of_tile = tl.max(largest(a_ptr, row, end, col, N, lda, BLOCK_M), 0)
+            of_parts = largest_of_columns(a_ptr, row, end, col, N, lda, BLOCK_M, PACKED, HARDWARE)
+            of_tile = magnitude_of(largest(of_parts, 0, PACKED, HARDWARE), PACKED)
             tl.atomic_max(amax_ptr + batch, of_tile.to(tl.int32, bitcast=True), sem="relaxed")
         else:
-            most = tl.zeros((BLOCK_M, BLOCK), tl.float32)
+            most = tl.zeros((BLOCK_M, BLOCK // 2 if PACKED else BLOCK), tl.int32 if PACKED else tl.float32)
             for first in range(row, end, BLOCK_M):
-                size = tl.abs(load_tile(a_ptr, first, col, end, N, lda, BLOCK_M))
-                most = tl.maximum(most, size)
                 rows = first + tl.arange(0, BLOCK_M)
-                of_rows = tl.maximum(tl.max(size, 1), 0.0)  # of NaN alone there is none
+                sizes = sizes_of(load_rows(a_ptr, rows, end, col, N, lda, PACKED), PACKED)
+                most = larger(most, sizes, PACKED, HARDWARE)
+                of_rows = magnitude_of(largest(sizes, 1, PACKED, HARDWARE), PACKED)
+                of_rows = tl.maximum(of_rows, 0.0)  # of NaN alone there is none
                 tl.atomic_max(words + rows, of_rows.to(tl.int32, bitcast=True), mask=rows < end, sem="relaxed")
             cols = col + tl.arange(0, BLOCK)
-            of_cols = tl.max(most, 0).to(tl.int32, bitcast=True)
-            tl.atomic_max(words + M + cols, of_cols, mask=cols < N, sem="relaxed")
+            of_cols = magnitudes_of_columns(largest(most, 0, PACKED, HARDWARE), PACKED)
+            tl.atomic_max(words + M + cols, of_cols.to(tl.int32, bitcast=True), mask=cols < N, sem="relaxed")
 
 
 @triton.jit
@@ -193,7 +111,8 @@ def factor_of_matrix(
 def cast_tensor(
     a_ptr, q_ptr, scale_ptr, amax_ptr, M, N, lda, ldd, batch_stride_a, batch_stride_d, batch_stride_scale,
     scale_power_of_two, scale_given,
-    ALIGN: tl.constexpr, BLOCK_M: tl.constexpr, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr, OVERLAP: tl.constexpr,
+    ALIGN: tl.constexpr, PACKED: tl.constexpr, BLOCK_M: tl.constexpr, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """q = A / scale of matrices with one scale each, by tiles of 128 columns."""
     if OVERLAP:
@@ -204,19 +123,21 @@ def cast_tensor(
     batch_stride_d = batch_stride_d // ALIGN * ALIGN
     N = N // ALIGN * ALIGN
     batch, row, col, end = tile_of(tl.program_id(0), M, N, BLOCK_M)
-    x = load_tile(a_ptr + batch * batch_stride_a, row, col, end, N, lda, BLOCK_M)
+    rows = row + tl.arange(0, BLOCK_M)
+    x = load_rows(a_ptr + batch * batch_stride_a, rows, end, col, N, lda, PACKED)
     scale_ptr += batch * batch_stride_scale
     first = (row == 0) & (col == 0)
     factor = factor_of_matrix(scale_ptr, amax_ptr + batch, first, scale_power_of_two, scale_given, D_TYPE, HARDWARE)
-    factor += tl.zeros((BLOCK_M,), tl.float32)
-    store_tile(x, q_ptr + batch * batch_stride_d, factor, row, col, end, N, ldd, BLOCK_M, D_TYPE, HARDWARE)
+    made = bytes_of(x, factor, PACKED, D_TYPE, HARDWARE)
+    store_bytes(made, q_ptr + batch * batch_stride_d, rows, end, col, N, ldd, PACKED)
 
 
 @triton.jit
 def cast_1x128(
     a_ptr, q_ptr, scale_ptr, M, N, lda, ldd, batch_stride_a, batch_stride_d, batch_stride_scale,
     scale_stride_m, scale_stride_n, scale_power_of_two,
-    ALIGN: tl.constexpr, BLOCK_M: tl.constexpr, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr, OVERLAP: tl.constexpr,
+    ALIGN: tl.constexpr, PACKED: tl.constexpr, BLOCK_M: tl.constexpr, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """q = A / scale by 1X128."""
     if OVERLAP:
@@ -227,20 +148,22 @@ def cast_1x128(
     batch_stride_d = batch_stride_d // ALIGN * ALIGN
     N = N // ALIGN * ALIGN
     batch, row, col, end = tile_of(tl.program_id(0), M, N, BLOCK_M)
-    x = load_tile(a_ptr + batch * batch_stride_a, row, col, end, N, lda, BLOCK_M)
-    scale = scale_of(tl.max(tl.abs(x), 1), scale_power_of_two, D_TYPE, HARDWARE)
     rows = row + tl.arange(0, BLOCK_M)
+    x = load_rows(a_ptr + batch * batch_stride_a, rows, end, col, N, lda, PACKED)
+    most = magnitude_of(largest(sizes_of(x, PACKED), 1, PACKED, HARDWARE), PACKED)
+    scale = scale_of(most, scale_power_of_two, D_TYPE, HARDWARE)
     to_ptr = scale_ptr + batch * batch_stride_scale + (col // BLOCK).to(tl.int64) * scale_stride_n
     tl.store(to_ptr + rows.to(tl.int64) * scale_stride_m, scale, mask=rows < end)
-    factor = factor_of(scale, HARDWARE)
-    store_tile(x, q_ptr + batch * batch_stride_d, factor, row, col, end, N, ldd, BLOCK_M, D_TYPE, HARDWARE)
+    made = bytes_of(x, factor_of(scale, HARDWARE)[:, None], PACKED, D_TYPE, HARDWARE)
+    store_bytes(made, q_ptr + batch * batch_stride_d, rows, end, col, N, ldd, PACKED)
 
 
 @triton.jit
 def cast_128x128(
     a_ptr, q_ptr, scale_ptr, M, N, lda, ldd, batch_stride_a, batch_stride_d, batch_stride_scale,
     scale_stride_m, scale_stride_n, scale_power_of_two,
-    ALIGN: tl.constexpr, BLOCK_M: tl.constexpr, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr, OVERLAP: tl.constexpr,
+    ALIGN: tl.constexpr, PACKED: tl.constexpr, BLOCK_M: tl.constexpr, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """q = A / scale by 128X128: a tile as a whole where a thread reads several elements at once, else in parts of
     BLOCK_M rows, gone over twice."""
@@ -256,26 +179,31 @@ def cast_128x128(
     q_ptr += batch * batch_stride_d
     to_ptr = scale_ptr + batch * batch_stride_scale + (col // BLOCK).to(tl.int64) * scale_stride_n
     to_ptr += (row // BLOCK).to(tl.int64) * scale_stride_m
-    every = tl.zeros((BLOCK_M,), tl.float32)
+    rows = row + tl.arange(0, BLOCK_M)
     if BLOCK_M == BLOCK:
-        x = load_tile(a_ptr, row, col, end, N, lda, BLOCK_M)
-        scale = scale_of(tl.max(tl.max(tl.abs(x), 0), 0), scale_power_of_two, D_TYPE, HARDWARE)
+        x = load_rows(a_ptr, rows, end, col, N, lda, PACKED)
+        most = largest(largest(sizes_of(x, PACKED), 0, PACKED, HARDWARE), 0, PACKED, HARDWARE)
+        scale = scale_of(magnitude_of(most, PACKED), scale_power_of_two, D_TYPE, HARDWARE)
         tl.store(to_ptr, scale)
-        store_tile(x, q_ptr, every + factor_of(scale, HARDWARE), row, col, end, N, ldd, BLOCK_M, D_TYPE, HARDWARE)
+        made = bytes_of(x, factor_of(scale, HARDWARE), PACKED, D_TYPE, HARDWARE)
+        store_bytes(made, q_ptr, rows, end, col, N, ldd, PACKED)
     else:
-        most = tl.max(largest(a_ptr, row, end, col, N, lda, BLOCK_M), 0)
+        of_cols = largest_of_columns(a_ptr, row, end, col, N, lda, BLOCK_M, PACKED, HARDWARE)
+        most = magnitude_of(largest(of_cols, 0, PACKED, HARDWARE), PACKED)
         scale = scale_of(most, scale_power_of_two, D_TYPE, HARDWARE)
         tl.store(to_ptr, scale)
-        factor = every + factor_of(scale, HARDWARE)
-        for first in range(row, end, BLOCK_M):
-            x = load_tile(a_ptr, first, col, end, N, lda, BLOCK_M)
-            store_tile(x, q_ptr, factor, first, col, end, N, ldd, BLOCK_M, D_TYPE, HARDWARE)
+        factor = factor_of(scale, HARDWARE)
+        for first in range(0, end - row, BLOCK_M):
+            x = load_rows(a_ptr, rows + first, end, col, N, lda, PACKED)
+            made = bytes_of(x, factor, PACKED, D_TYPE, HARDWARE)
+            store_bytes(made, q_ptr, rows + first, end, col, N, ldd, PACKED)
 
 
 @triton.jit
 def cast_rows(
     a_ptr, q_ptr, scale_ptr, M, N, lda, ldd, batch_stride_a, batch_stride_d, batch_stride_scale, scale_power_of_two,
-    ALIGN: tl.constexpr, BLOCK_N: tl.constexpr, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr, OVERLAP: tl.constexpr,
+    ALIGN: tl.constexpr, PACKED: tl.constexpr, BLOCK_N: tl.constexpr, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """q = A / scale by ROW: a program for each row. What goes beyond BLOCK_N columns is read again, from L2."""
     if OVERLAP:
@@ -289,16 +217,16 @@ def cast_rows(
     row = (tl.program_id(0) % M).to(tl.int64)
     a_ptr += batch * batch_stride_a + row * lda
     q_ptr += batch * batch_stride_d + row * ldd
-    cols = tl.arange(0, BLOCK_N)
-    first = numbers(tl.load(a_ptr + cols, mask=cols < N, other=0.0))
-    size = tl.abs(first)
+    first = load_row(a_ptr, 0, N, BLOCK_N, PACKED)
+    sizes = sizes_of(first, PACKED)
     for col in range(BLOCK_N, N, BLOCK_N):
-        x = numbers(tl.load(a_ptr + col + cols, mask=col + cols < N, other=0.0))
-        size = tl.maximum(size, tl.abs(x))
-    scale = scale_of(tl.max(size, 0), scale_power_of_two, D_TYPE, HARDWARE)
+        x = load_row(a_ptr, col, N, BLOCK_N, PACKED)
+        sizes = larger(sizes, sizes_of(x, PACKED), PACKED, HARDWARE)
+    most = magnitude_of(largest(sizes, 0, PACKED, HARDWARE), PACKED)
+    scale = scale_of(most, scale_power_of_two, D_TYPE, HARDWARE)
     tl.store(scale_ptr + batch * batch_stride_scale + row, scale)
     factor = factor_of(scale, HARDWARE)
-    tl.store(q_ptr + cols, to_8_bits(first, factor, D_TYPE, HARDWARE), mask=cols < N)
+    store_row(bytes_of(first, factor, PACKED, D_TYPE, HARDWARE), q_ptr, 0, N, BLOCK_N, PACKED)
     for col in range(BLOCK_N, N, BLOCK_N):
-        x = numbers(tl.load(a_ptr + col + cols, mask=col + cols < N, other=0.0))
-        tl.store(q_ptr + col + cols, to_8_bits(x, factor, D_TYPE, HARDWARE), mask=col + cols < N)
+        x = load_row(a_ptr, col, N, BLOCK_N, PACKED)
+        store_row(bytes_of(x, factor, PACKED, D_TYPE, HARDWARE), q_ptr, col, N, BLOCK_N, PACKED)

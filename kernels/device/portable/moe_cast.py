@@ -5,7 +5,7 @@ what was cast before. Portable set.
 import triton
 import triton.language as tl
 
-from kernels.device.portable.cast import BLOCK, E4M3, factor_of, numbers, scale_of, to_8_bits
+from kernels.device.portable.eight_bits import BLOCK, E4M3, factor_of, numbers, scale_of, to_8_bits
 from kernels.device.portable.gate import gated, swish_gated
 from kernels.device.portable.overlap import wait_for_last_kernel
 

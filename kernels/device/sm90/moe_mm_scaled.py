@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.device.portable.cast import E4M3, factor_of, numbers, scale_of, to_8_bits
+from kernels.device.portable.eight_bits import E4M3, factor_of, numbers, scale_of, to_8_bits
 from kernels.device.sm90.block_scales import BLOCK, arrivals
 from kernels.device.sm90.grouped_mm_scaled import let_go
 from kernels.device.sm90.groups import Groups, load_ragged

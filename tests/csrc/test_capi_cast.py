@@ -134,10 +134,10 @@ def test_e5m2_has_kernels_of_its_own(granularity, transposed, kernels):
 
 @in_stand_in()
 def test_long_rows_have_wider_blocks():
-    sizes = (2048, 2064, 4096, 4104, 2047, 4097)  # the last two do not begin rows on 16 bytes
+    sizes = (2048, 2064, 4096, 4104, 8200, 16392, 2047, 4097)  # the last two do not begin rows on 16 bytes
     names = {n: launched(ROW, n=n, lda=n, ldd=n)[0]["variant"] for n in sizes}
     widths = {n: int(name.split("__")[2].split("x")[1]) for n, name in names.items()}
-    assert widths == {2048: 2048, 2064: 4096, 4096: 4096, 4104: 8192, 2047: 2048, 4097: 4096}
+    assert widths == {2048: 2048, 2064: 4096, 4096: 4096, 4104: 8192, 8200: 16384, 16392: 8192, 2047: 2048, 4097: 4096}
 
 
 @in_stand_in()

@@ -12,7 +12,8 @@ enum {
   HALF = 64,
   SHORT_ROW = 2048,
   LONG_ROW = 4096,
-  LONGEST_ROW = 8192,
+  LONGER_ROW = 8192,
+  LONGEST_ROW = 16384,
   WORDS_OF_A_PROGRAM = 1024
 };
 
@@ -144,10 +145,12 @@ static void set_tile(const libgemm_cast_args *a, struct problem *p, int *block_m
   }
 }
 
-/* How many columns of a row the kernel that casts it whole reads at a time. */
+/* How many columns of a row the kernel that casts it whole reads at a time. Of rows that do not fit into any the
+ * longest is no longer the fastest. */
 static int row_block(const libgemm_cast_args *a, bool aligned) {
   if (a->n <= SHORT_ROW) return SHORT_ROW;
-  return a->n <= LONG_ROW || !aligned ? LONG_ROW : LONGEST_ROW;
+  if (a->n <= LONG_ROW || !aligned) return LONG_ROW;
+  return a->n <= LONGER_ROW || a->n > LONGEST_ROW ? LONGER_ROW : LONGEST_ROW;
 }
 
 /* Of 128 columns and so many rows. */

@@ -2,6 +2,7 @@
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.device.portable.eight_bits import BLOCK, factor_of, scale_of
 from kernels.device.portable.overlap import wait_for_last_kernel
@@ -9,13 +10,11 @@ from kernels.device.portable.words import (
     bytes_of,
     larger,
     largest,
-    load_row,
     load_rows,
     magnitude_of,
     magnitudes_of_columns,
     sizes_of,
     store_bytes,
-    store_row,
 )
 
 TENSOR = tl.constexpr(1)  # libgemm_granularity
@@ -63,7 +62,9 @@ def cast_amax(
     columns. In phase 1 a program clears 1024 of all `entries` words, in phase 2 it goes over 128 x 128 elements. The
     order of what is compared does not matter."""
     if OVERLAP:
-        wait_for_last_kernel()
+        # What follows are small blocks of a cast too, which wait by themselves.
+        gdc_launch_dependents()
+        gdc_wait()
     if phase == 1:
         offs = tl.program_id(0).to(tl.int64) * 1024 + tl.arange(0, 1024)
         tl.store(amax_ptr + offs, tl.zeros((1024,), tl.int32), mask=offs < entries)
@@ -214,19 +215,19 @@ def cast_rows(
     batch_stride_d = batch_stride_d // ALIGN * ALIGN
     N = N // ALIGN * ALIGN
     batch = (tl.program_id(0) // M).to(tl.int64)
-    row = (tl.program_id(0) % M).to(tl.int64)
-    a_ptr += batch * batch_stride_a + row * lda
-    q_ptr += batch * batch_stride_d + row * ldd
-    first = load_row(a_ptr, 0, N, BLOCK_N, PACKED)
+    rows = tl.program_id(0) % M + tl.arange(0, 1)
+    a_ptr += batch * batch_stride_a
+    q_ptr += batch * batch_stride_d
+    first = load_rows(a_ptr, rows, M, 0, N, lda, PACKED, BLOCK_N)
     sizes = sizes_of(first, PACKED)
     for col in range(BLOCK_N, N, BLOCK_N):
-        x = load_row(a_ptr, col, N, BLOCK_N, PACKED)
+        x = load_rows(a_ptr, rows, M, col, N, lda, PACKED, BLOCK_N)
         sizes = larger(sizes, sizes_of(x, PACKED), PACKED, HARDWARE)
-    most = magnitude_of(largest(sizes, 0, PACKED, HARDWARE), PACKED)
+    most = magnitude_of(largest(sizes, 1, PACKED, HARDWARE), PACKED)
     scale = scale_of(most, scale_power_of_two, D_TYPE, HARDWARE)
-    tl.store(scale_ptr + batch * batch_stride_scale + row, scale)
-    factor = factor_of(scale, HARDWARE)
-    store_row(bytes_of(first, factor, PACKED, D_TYPE, HARDWARE), q_ptr, 0, N, BLOCK_N, PACKED)
+    tl.store(scale_ptr + batch * batch_stride_scale + rows, scale)
+    factor = factor_of(scale, HARDWARE)[:, None]
+    store_bytes(bytes_of(first, factor, PACKED, D_TYPE, HARDWARE), q_ptr, rows, M, 0, N, ldd, PACKED, BLOCK_N)
     for col in range(BLOCK_N, N, BLOCK_N):
-        x = load_row(a_ptr, col, N, BLOCK_N, PACKED)
-        store_row(bytes_of(x, factor, PACKED, D_TYPE, HARDWARE), q_ptr, col, N, BLOCK_N, PACKED)
+        x = load_rows(a_ptr, rows, M, col, N, lda, PACKED, BLOCK_N)
+        store_bytes(bytes_of(x, factor, PACKED, D_TYPE, HARDWARE), q_ptr, rows, M, col, N, ldd, PACKED, BLOCK_N)

@@ -14,30 +14,17 @@ F16 = tl.constexpr(1)  # libgemm_dtype
 
 
 @triton.jit
-def load_rows(a_ptr, rows, end, col, N, lda, PACKED: tl.constexpr):
-    """128 columns of these rows, numbers() or words of them; 0 outside of the matrix. PACKED: col, N and lda are even,
-    and A begins on a word."""
+def load_rows(a_ptr, rows, end, col, N, lda, PACKED: tl.constexpr, COLUMNS: tl.constexpr = BLOCK):
+    """So many columns of these rows, numbers() or words of them; 0 outside of the matrix. PACKED: col, N and lda are
+    even, and A begins on a word."""
     PER: tl.constexpr = 2 if PACKED else 1
-    cols = col // PER + tl.arange(0, BLOCK // PER)
+    cols = col // PER + tl.arange(0, COLUMNS // PER)
     inside = (rows < end)[:, None] & (cols < N // PER)[None, :]
     if PACKED:
         from_ptr = a_ptr.to(tl.pointer_type(tl.int32), bitcast=True)
         x = tl.load(from_ptr + rows.to(tl.int64)[:, None] * (lda // 2) + cols[None, :], mask=inside, other=0)
     else:
         x = numbers(tl.load(a_ptr + rows.to(tl.int64)[:, None] * lda + cols[None, :], mask=inside, other=0.0))
-    return x
-
-
-@triton.jit
-def load_row(a_ptr, col, N, BLOCK_N: tl.constexpr, PACKED: tl.constexpr):
-    """The same of BLOCK_N columns of one row."""
-    PER: tl.constexpr = 2 if PACKED else 1
-    cols = col // PER + tl.arange(0, BLOCK_N // PER)
-    if PACKED:
-        from_ptr = a_ptr.to(tl.pointer_type(tl.int32), bitcast=True)
-        x = tl.load(from_ptr + cols, mask=cols < N // PER, other=0)
-    else:
-        x = numbers(tl.load(a_ptr + cols, mask=cols < N, other=0.0))
     return x
 
 
@@ -202,26 +189,15 @@ def bytes_of(x, factor, PACKED: tl.constexpr, D_TYPE: tl.constexpr, HARDWARE: tl
 
 
 @triton.jit
-def store_bytes(made, q_ptr, rows, end, col, N, ld, PACKED: tl.constexpr):
+def store_bytes(made, q_ptr, rows, end, col, N, ld, PACKED: tl.constexpr, COLUMNS: tl.constexpr = BLOCK):
     """What bytes_of() made of load_rows(), with another leading dimension."""
     PER: tl.constexpr = 2 if PACKED else 1
-    cols = col // PER + tl.arange(0, BLOCK // PER)
+    cols = col // PER + tl.arange(0, COLUMNS // PER)
     inside = (rows < end)[:, None] & (cols < N // PER)[None, :]
     to_ptr = q_ptr
     if PACKED:
         to_ptr = q_ptr.to(tl.pointer_type(tl.int16), bitcast=True)
     tl.store(to_ptr + rows.to(tl.int64)[:, None] * (ld // PER) + cols[None, :], made, mask=inside)
-
-
-@triton.jit
-def store_row(made, q_ptr, col, N, BLOCK_N: tl.constexpr, PACKED: tl.constexpr):
-    """The same of load_row()."""
-    PER: tl.constexpr = 2 if PACKED else 1
-    cols = col // PER + tl.arange(0, BLOCK_N // PER)
-    to_ptr = q_ptr
-    if PACKED:
-        to_ptr = q_ptr.to(tl.pointer_type(tl.int16), bitcast=True)
-    tl.store(to_ptr + cols, made, mask=cols < N // PER)
 
 
 @triton.jit

@@ -61,7 +61,8 @@ def random_cast(seed: int, small: bool) -> Cast:
 
 
 def numbers(case: Cast, x: torch.Tensor, generator: torch.Generator) -> None:
-    """Of many sizes, to where float32 has no normal ones; rows of zeros; Inf and NaN here and there."""
+    """Of many sizes, to where float32 has no normal ones; rows of zeros; Inf and NaN here and there, and a row
+    and a column of nothing else."""
     size = torch.rand((*x.shape[:-1], 1), generator=generator, device=x.device)
     wide = {torch.float16: 12, torch.bfloat16: 140, torch.float32: 140}[case.dtype]
     x.mul_(torch.exp2((size - 0.5) * wide * (case.seed % 3)).to(x.dtype))
@@ -70,6 +71,7 @@ def numbers(case: Cast, x: torch.Tensor, generator: torch.Generator) -> None:
     if case.seed % 2:
         for value, share in ((torch.inf, 0.001), (-torch.inf, 0.002), (torch.nan, 0.003)):
             x[(drawn > 0.5) & (drawn < 0.5 + share)] = value
+        x[..., -1, :], x[..., :, -1] = -torch.inf, torch.nan
     x[..., : case.m // 3, : case.n // 2] = 0
 
 

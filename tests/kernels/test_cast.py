@@ -108,13 +108,16 @@ def widen(scale: np.ndarray, shape: tuple) -> np.ndarray:
 
 
 def drawn(rng, batch: int, m: int, n: int, kind: str) -> np.ndarray:
-    """Numbers of many sizes; a block of zeros, one too small for a scale, Inf and NaN here and there."""
+    """Numbers of many sizes; a block of zeros, one too small for a scale, Inf and NaN here and there, and rows, columns
+    and a block of nothing else."""
     x = rng.standard_normal((batch, m, n)) * np.exp2(rng.integers(-9, 9, (batch, m, 1)))
     x[0, : m // 2, : n // 2] = 0
     x[-1, m // 2 :, : n // 2] *= 1e-45 if kind == "fp32" else 1
     x[rng.random(x.shape) < 0.01] = 0
     for value in (np.inf, -np.inf, np.nan):
         x[rng.random(x.shape) < 0.002] = value
+    x[0, 1], x[-1, 2] = -np.inf, np.nan
+    x[0, :, 3], x[-1, :, 4], x[-1, 128:, 128:] = np.nan, np.inf, -np.inf
     return x.astype(np.float32)
 
 

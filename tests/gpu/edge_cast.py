@@ -61,8 +61,8 @@ def random_cast(seed: int, small: bool) -> Cast:
 
 
 def numbers(case: Cast, x: torch.Tensor, generator: torch.Generator) -> None:
-    """Of many sizes, to where float32 has no normal ones; rows of zeros; Inf and NaN here and there, and a row
-    and a column of nothing else."""
+    """Of many sizes, to where float32 has no normal ones; rows of zeros; Inf and NaN here and there, and a row, a
+    column and a tile of nothing else."""
     size = torch.rand((*x.shape[:-1], 1), generator=generator, device=x.device)
     wide = {torch.float16: 12, torch.bfloat16: 140, torch.float32: 140}[case.dtype]
     x.mul_(torch.exp2((size - 0.5) * wide * (case.seed % 3)).to(x.dtype))
@@ -73,6 +73,8 @@ def numbers(case: Cast, x: torch.Tensor, generator: torch.Generator) -> None:
             x[(drawn > 0.5) & (drawn < 0.5 + share)] = value
         x[..., -1, :], x[..., :, -1] = -torch.inf, torch.nan
     x[..., : case.m // 3, : case.n // 2] = 0
+    if case.seed % 4 == 1 and min(case.m, case.n) > 128:
+        x[..., :128, :128] = torch.nan
 
 
 def largest(x: torch.Tensor, down: int, across: int) -> torch.Tensor:

@@ -41,6 +41,10 @@ def jobs():
         small = {"given": (1e4, 1e-5), "to": "e5m2"}  # numbers below its least normal one, and beyond its largest
         yield {"id": f"{op}-given-e5m2", "op": op, "granularity": TENSOR, **plain, **small}
         yield {"id": f"{op}-given-scales-of-no-size", "op": op, "granularity": TENSOR, **plain, "given": (0.0, np.inf)}
+    for way, (kind, more) in itertools.product(ways, (("fp32", 0), ("bf16", 3), ("fp16", 0))):
+        if way[0] not in ("cast_rows", "cast_1x128"):
+            dead = {"size": (2, 136, 264, 8 - more), "kind": kind, "power": 0, "aligned": not more, "dead": True}
+            yield {"id": f"{way[0]}-{NAMES[way[1]]}-{kind}-dead-tile", "op": way[0], "granularity": way[1], **dead}
     for granularity in NAMES:
         yield {
             "id": f"only-transposed-{NAMES[granularity]}",
@@ -107,9 +111,9 @@ def widen(scale: np.ndarray, shape: tuple) -> np.ndarray:
     return scale.repeat(down, 1)[:, :m].repeat(across, 2)[:, :, :n]
 
 
-def drawn(rng, batch: int, m: int, n: int, kind: str) -> np.ndarray:
+def drawn(rng, batch: int, m: int, n: int, kind: str, dead: bool) -> np.ndarray:
     """Numbers of many sizes; a block of zeros, one too small for a scale, Inf and NaN here and there, and rows, columns
-    and a block of nothing else."""
+    and a block of nothing else; `dead`: a whole tile is."""
     x = rng.standard_normal((batch, m, n)) * np.exp2(rng.integers(-9, 9, (batch, m, 1)))
     x[0, : m // 2, : n // 2] = 0
     x[-1, m // 2 :, : n // 2] *= 1e-45 if kind == "fp32" else 1
@@ -118,6 +122,8 @@ def drawn(rng, batch: int, m: int, n: int, kind: str) -> np.ndarray:
         x[rng.random(x.shape) < 0.002] = value
     x[0, 1], x[-1, 2] = -np.inf, np.nan
     x[0, :, 3], x[-1, :, 4], x[-1, 128:, 128:] = np.nan, np.inf, -np.inf
+    if dead:
+        x[:, :128, :128] = np.nan
     return x.astype(np.float32)
 
 
@@ -147,7 +153,7 @@ def check(job: dict) -> list[str]:
     if granularity == BY_128X128 or op == "cast_transpose":
         height = 64 if op == "cast_transpose" and align > 1 and granularity == ROW else 128
         part = height if align > 1 else part
-    x = drawn(rng, batch, m, n, kind)
+    x = drawn(rng, batch, m, n, kind, job.get("dead", False))
     stored = np.zeros((batch, m, n + more), np.float32)
     stored[:, :, :n] = x
     bits = element(stored, kind)

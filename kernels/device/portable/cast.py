@@ -78,6 +78,7 @@ def cast_amax(
         if granularity == TENSOR:
             of_parts = largest_of_columns(a_ptr, row, end, col, N, lda, BLOCK_M, PACKED, HARDWARE)
             of_tile = magnitude_of(largest(of_parts, 0, PACKED, HARDWARE), PACKED)
+            of_tile = tl.maximum(of_tile, 0.0)  # of NaN alone there is none
             tl.atomic_max(amax_ptr + batch, of_tile.to(tl.int32, bitcast=True), sem="relaxed")
         else:
             most = tl.zeros((BLOCK_M, BLOCK // 2 if PACKED else BLOCK), tl.int32 if PACKED else tl.float32)

@@ -335,6 +335,8 @@ typedef struct libgemm_grouped_mm_args {
   int64_t batch_stride_a_scale, batch_stride_b_scale; /* elements from one group's scales to the next; 0: shared. Not
                                     used of A with M, of B with N: its scales are packed too */
   int64_t a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k; /* as in libgemm_gemm_args */
+  int32_t batch_invariant; /* as in libgemm_gemm_args: a row's bits depend on no other row, nor on where groups end */
+  int32_t reserved;        /* 0 */
 } libgemm_grouped_mm_args;
 
 /* Set defaults: everything 0 but size, alpha = 1, offs_format = LIBGEMM_ENDS_I32. */

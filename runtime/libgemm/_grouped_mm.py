@@ -86,20 +86,21 @@ def ragged_of(a: View, b: View, ends: Ends) -> int:
 def packed(
     a: Any, b: Any, ends: Any, leading_zero: bool, c: Any, alpha: float, beta: float, bias: Any, activation: str | None,
     precision: str | None, out: Any, out_dtype: Any, tail: str, variant: str | None, stream: Any,
-    scaling: str | None = None, scales: tuple[Any, Any] | None = None,
+    scaling: str | None = None, scales: tuple[Any, Any] | None = None, batch_invariant: bool = False,
 ) -> Any:  # fmt: skip
     """Both calls over packed operands: again for torch tensors like those of a call before, else anew."""
     options = (
         None
         if alpha is ONE and beta is ZERO and activation is None and precision is None and out_dtype is None
         and tail == "leave" and variant is None and leading_zero is False and scaling is None
-        else (alpha, beta, activation, precision, out_dtype, tail, variant, leading_zero, scaling)
+        and batch_invariant is False
+        else (alpha, beta, activation, precision, out_dtype, tail, variant, leading_zero, scaling, batch_invariant)
     )  # fmt: skip
     made, key = known.again(a, b, c, out, bias, ends, options, stream, scales)
     if made is None:
         made = packed_anew(
             a, b, Ends(ends, "group_offsets" if leading_zero else "offs", leading_zero), c, alpha, beta, bias,
-            activation, precision, out, out_dtype, tail, variant, stream, key, scaling, scales,
+            activation, precision, out, out_dtype, tail, variant, stream, key, scaling, scales, batch_invariant,
         )  # fmt: skip
     return made
 
@@ -107,7 +108,7 @@ def packed(
 def packed_anew(
     a: Any, b: Any, ends: Ends, c: Any, alpha: float, beta: float, bias: Any, activation: str | None,
     precision: str | None, out: Any, out_dtype: Any, tail: str, variant: str | None, stream: Any, key: Key | None,
-    scaling: str | None, scales: tuple[Any, Any] | None,
+    scaling: str | None, scales: tuple[Any, Any] | None, batch_invariant: bool,
 ) -> Any:  # fmt: skip
     """The general way. What went well is kept under `key`, if there is one."""
     learn_torch()
@@ -138,7 +139,7 @@ def packed_anew(
         precision=precision, variant=variant, stream=launch.handle,
     )  # fmt: skip
     args.m, args.n, args.k, args.groups = left.rows, right.cols, left.cols, groups
-    args.trans_a, args.trans_b = left.trans, right.trans
+    args.trans_a, args.trans_b, args.batch_invariant = left.trans, right.trans, bool(batch_invariant)
     args.ragged, args.zero_tail, args.shared_b = ragged, pick(TAILS, tail, "tail"), shared
     if offs is not None:
         args.offs, args.offs_format = pointer(offs.pointer), OFFS_FORMATS[offs.dtype, ends.leading_zero]
@@ -153,7 +154,9 @@ def packed_anew(
     run("grouped_mm", args, a, launch)
     written([out])
     if key is not None:
-        options = (alpha, beta, activation, precision, out_dtype, tail, variant, ends.leading_zero, scaling)
+        options = (
+            alpha, beta, activation, precision, out_dtype, tail, variant, ends.leading_zero, scaling, batch_invariant,
+        )  # fmt: skip
         known.keep(key, args, alive, options, a, b, c, out, bias, ends.array, scales or ())
     return out
 
@@ -162,7 +165,8 @@ def grouped_mm(
     a: T, b: Any, offs: Any = None, *, c: Any = None, alpha: float = ONE, beta: float = ZERO, bias: Any = None,
     activation: Activation | None = None, precision: Precision | None = None, out: T | None = None,
     out_dtype: Any = None, tail: Literal["leave", "zero"] = "leave", scaling: Scaling | None = None,
-    a_scale: Any = None, b_scale: Any = None, variant: str | None = None, stream: Any = None,
+    a_scale: Any = None, b_scale: Any = None, variant: str | None = None, batch_invariant: bool = False,
+    stream: Any = None,
 ) -> T:  # fmt: skip
     """act(alpha * a @ b + beta * c + bias) for each group g; offs [G] has the end e of each, s is the end before, or 0.
 
@@ -175,8 +179,9 @@ def grouped_mm(
 
     a, b   of one dtype: float16, bfloat16, float32 or float8_e4m3fn; one of two float8_e4m3fn may be float8_e5m2
            instead, which no tuned variant takes yet. Each row-major or transposed (one of the last two strides is 1),
-           at any leading dimension, alignment and group stride. 8-bit ones are fast where rows are cut and K is
-           contiguous (a row-major, b transposed) into bfloat16, without activation.
+           at any leading dimension, alignment and group stride. 8-bit ones are fast where K is contiguous (a row-major,
+           b transposed), columns are not cut and there is no activation: into bfloat16, where rows are not cut into
+           float32 too.
     offs   int32 or int64, contiguous, on the device, where it is read: nothing waits for it. Ends that fall or run past
            what they cut give wrong numbers, but no access outside the arrays.
     c      shape and dtype of out; read only when beta is not 0, then `out` serves where c is None.
@@ -187,12 +192,14 @@ def grouped_mm(
            more ([G,N] of b's columns, say), or those of one for all; a 2-D one for all its rows, or columns, as it
            stands. Where both are 2-D each group has scales of its own, or all the same; none of blocks.
     tail   what becomes of rows or columns of out past the last end: "leave" them as they were, or "zero".
+    batch_invariant
+           True: a row's bits depend on no other row, nor on where groups end (some problems then run slower).
     activation, precision, variant, stream as in gemm().
     Returns out, or a new array of a's framework. Raises Error. Order, memory and autograd are as in gemm().
     """
     made: T = packed(
         a, b, offs, False, c, alpha, beta, bias, activation, precision, out, out_dtype, tail, variant, stream, scaling,
-        None if scaling is None and a_scale is None and b_scale is None else (a_scale, b_scale),
+        None if scaling is None and a_scale is None and b_scale is None else (a_scale, b_scale), batch_invariant,
     )  # fmt: skip
     return made
 

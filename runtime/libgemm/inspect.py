@@ -215,7 +215,8 @@ def explain(
 def explain_grouped_mm(
     m: int, n: int, k: int, groups: int, dtype: Any = "bf16", *, ragged: Ragged = "m", out_dtype: Any = None,
     layout: Layout = "nt", activation: Activation | None = None, precision: Precision | None = None,
-    aligned: bool = True, scaling: Scaling | None = None, target: int = 0, b_dtype: Any = None,
+    aligned: bool = True, batch_invariant: bool = False, scaling: Scaling | None = None, target: int = 0,
+    b_dtype: Any = None,
 ) -> Choice:  # fmt: skip
     """The same for grouped_mm() with a matrix for each group where nothing is cut; other arguments as in explain().
 
@@ -224,7 +225,7 @@ def explain_grouped_mm(
     """
     args = question("grouped_mm", dtype, out_dtype, layout, activation, precision, scaling, b_dtype)
     pack(args, m, n, k, aligned)
-    args.groups, args.ragged = groups, pick(RAGGED, ragged, "ragged")
+    args.groups, args.ragged, args.batch_invariant = groups, pick(RAGGED, ragged, "ragged"), bool(batch_invariant)
     return ask("grouped_mm", args, target)
 
 

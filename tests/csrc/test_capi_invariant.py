@@ -85,12 +85,45 @@ def test_rows_that_share_k_are_refused_by_name():
     refused(call_of((2048, 2048, 2048), variant=single.name, batch_invariant=1, **fields).run(), "UNSUPPORTED", "order")
 
 
-@pytest.mark.parametrize("value", [-1, 2, 2**31 - 1, -(2**31)])
+def groups_of(ragged: int, m: int, n: int, k: int, **fields) -> Call:
+    """Packed groups, four of them, that cut K of [K][M] and [K][N] (2), or rows (0)."""
+    lds = {"lda": m, "ldb": n} if ragged == 2 else {"lda": k, "ldb": n}
+    strides = {"batch_stride_b": 0 if ragged == 2 else k * n, "batch_stride_d": m * n}
+    made = {"trans_a": int(ragged == 2), "trans_b": 0, "groups": 4, "ldd": n, **lds, **strides, **fields}
+    return Call("grouped_mm", ragged=ragged, m=m, n=n, k=k, **made)
+
+
+@needs(90)
 @in_stand_in()
-def test_other_values_are_refused(value):
+def test_of_groups_no_row_that_shares_k_is_chosen():
+    long_k = 64, 64, 65536
+    free, bound = (groups_of(2, *long_k, batch_invariant=wanted) for wanted in (0, 1))
+    assert is_shared(text(free.variant(TARGET).name)) and not is_shared(text(bound.variant(TARGET).name))
+    for call, shares in ((free, True), (bound, False), (free, True)):  # and none is taken for the other
+        ok(call.run())
+        assert (splits() > 1) == shares
+    pinned = groups_of(2, *long_k, batch_invariant=1, variant=text(free.variant(TARGET).name))
+    refused(pinned.run(), "UNSUPPORTED", "needs batch_invariant = 0", "adds the products of K in another order")
+    rows = [groups_of(0, 4096, 512, 512, batch_invariant=wanted) for wanted in (0, 1)]
+    assert len({text(call.variant(TARGET).name) for call in rows}) == 1  # which add alike anyway
+    shared = groups_of(0, 8, 256, 8192, trans_b=1, ldb=8192, shared_b=1, batch_invariant=1)  # one dense product
+    assert not is_shared(text(shared.variant(TARGET).name))
+
+
+@needs(90)
+def test_explain_says_it_of_groups_too():
+    words = {"ragged": "k", "layout": "tn", "target": TARGET}
+    free, bound = (libgemm.explain_grouped_mm(64, 64, 65536, 4, batch_invariant=x, **words) for x in (False, True))
+    assert is_shared(free.variant.name) and not is_shared(bound.variant.name)
+
+
+@pytest.mark.parametrize("value", [-1, 2, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("op", ["gemm", "grouped_mm"])
+@in_stand_in()
+def test_other_values_are_refused(op, value):
     words = ("INVALID_ARGUMENT", f"batch_invariant = {value}: allowed is 0 to 1")
-    refused(Call("gemm", batch_invariant=value).run(), *words)
-    refused(Call("gemm", batch_invariant=value).explain(TARGET)[0], *words)
+    refused(Call(op, batch_invariant=value).run(), *words)
+    refused(Call(op, batch_invariant=value).explain(TARGET)[0], *words)
     assert launches() == []
 
 

@@ -42,7 +42,7 @@ const struct operation packed_operation = {
     .numbers = {AT(m), AT(n), AT(k), AT(groups), AT(lda), AT(ldb), AT(ldc), AT(ldd), AT(batch_stride_a),
                 AT(batch_stride_b), AT(batch_stride_c), AT(batch_stride_d), AT(batch_stride_bias), AT(workspace_bytes)},
     .words = {AT(a_type), AT(d_type), AT(trans_a), AT(trans_b), AT(precision), AT(activation), AT(offs_format),
-              AT(shared_b), AT(ragged), AT(zero_tail), AT(b_type), AT(scaling)},
+              AT(shared_b), AT(ragged), AT(zero_tail), AT(b_type), AT(scaling), AT(batch_invariant), AT(reserved)},
     .pointers = {AT(a), AT(b), AT(c), AT(d), AT(bias), AT(offs), AT(workspace), AT(a_scale), AT(b_scale)},
     .floats = {AT(beta), AT(alpha)},
 };

@@ -51,6 +51,7 @@ static int legal_args(struct bytes *in, libgemm_grouped_mm_args *a) {
   if (rarely(in, 8)) a->alpha = some_float(in);
   if (rarely(in, 4)) a->workspace = (void *)(uintptr_t)place_of(gpu, 8), a->workspace_bytes = 8 * PLACE;
   if (rarely(in, 6)) NARROW(in, a, gpu, a->ragged == LIBGEMM_RAGGED_K ? 3 : 6);
+  if (rarely(in, 8)) a->batch_invariant = 1;
   return gpu;
 }
 
@@ -84,6 +85,7 @@ static void check_grid(const struct launch *l, const libgemm_grouped_mm_args *a)
   __int128 all = most_tiles(l, a) * splits;
   REQUIRE(shares ? splits >= 2 : splits == 1, "splits %lld", (long long)splits);
   REQUIRE(l->cluster == (shares ? splits : 1), "cluster %u", l->cluster);
+  REQUIRE(!shares || !a->batch_invariant, "%s", l->row->name);
   REQUIRE(shares ? l->grid == all : l->grid <= all, "grid %u", l->grid);
   if (l->row->guard & GUARD_EQUAL) REQUIRE(all + (shares ? 0 : l->grid) <= INT32_MAX, "more tiles than kernels count");
 }
@@ -102,7 +104,8 @@ static libgemm_gemm_args as_dense(const libgemm_grouped_mm_args *a) {
   d.alpha = a->alpha, d.beta = a->beta, d.a_type = a->a_type, d.d_type = a->d_type;
   d.trans_a = a->trans_a, d.trans_b = a->trans_b, d.precision = a->precision, d.activation = a->activation;
   d.workspace = a->workspace, d.workspace_bytes = a->workspace_bytes;
-  d.b_type = a->b_type, d.scaling = a->scaling, d.a_scale = a->a_scale, d.b_scale = a->b_scale;
+  d.batch_invariant = a->batch_invariant, d.b_type = a->b_type, d.scaling = a->scaling, d.a_scale = a->a_scale,
+  d.b_scale = a->b_scale;
   d.a_scale_stride_m = a->a_scale_stride_m, d.a_scale_stride_k = a->a_scale_stride_k;
   d.b_scale_stride_n = a->b_scale_stride_n, d.b_scale_stride_k = a->b_scale_stride_k;
   return d;

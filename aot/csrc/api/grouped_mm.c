@@ -32,6 +32,8 @@ static libgemm_status check_words(const libgemm_grouped_mm_args *a) {
     return fail(LIBGEMM_INVALID_ARGUMENT, "ragged = %d: allowed is 0 to 3 (libgemm_ragged)", a->ragged);
   TRY(check_range("zero_tail", a->zero_tail, 0, 1));
   TRY(check_range("shared_b", a->shared_b, 0, 1));
+  TRY(check_range("batch_invariant", a->batch_invariant, 0, 1));
+  TRY(check_range("reserved", a->reserved, 0, 0));
   if (a->shared_b && a->ragged != LIBGEMM_RAGGED_M)
     return fail(LIBGEMM_INVALID_ARGUMENT, "shared_b = 1 with ragged = %d: allowed is LIBGEMM_RAGGED_M (0)", a->ragged);
   if (a->shared_b && a->zero_tail)
@@ -46,6 +48,7 @@ libgemm_status check_grouped(const libgemm_grouped_mm_args *args, libgemm_groupe
   STATE_PROBLEM(p, OP_GROUPED_MM, a);
   STATE_MATRICES(p, a);
   p->count = a->groups;
+  p->wants |= a->batch_invariant ? WANT_BATCH_INVARIANT : 0;
   TRY(state_types(p, a->b_type));
   TRY(check_problem(p));
   TRY(CHECK_SCALING(a));
@@ -94,6 +97,7 @@ static libgemm_gemm_args as_gemm(const libgemm_grouped_mm_args *a) {
                              .workspace_bytes = a->workspace_bytes,
                              .variant = a->variant,
                              .stream = a->stream,
+                             .batch_invariant = a->batch_invariant,
                              .b_type = a->b_type,
                              .scaling = a->scaling,
                              .a_scale = a->a_scale,

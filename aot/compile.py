@@ -13,7 +13,7 @@ from pathlib import Path
 from aot.artifact import Artifact
 from aot.elf import CubinError, read_cubin
 from aot.params import CompileError, check_params, kernel_function, make_boxes, takes_descriptors
-from aot.retype import retype, retype_metadata
+from aot.retype import e4m3_twin, retype, retype_metadata
 from aot.toolchain import WARP_SIZE, offline
 from kernels.table.arguments import ARGUMENTS
 from kernels.table.dtypes import DTYPES
@@ -198,25 +198,36 @@ def named(variant: Variant):
 def compile_variant(variant: Variant, min_driver: int | None = None, direct: bool = False) -> Artifact:
     """Compile one variant, by default for its target's usual driver release (DEFAULT_MIN_DRIVERS). `direct` uses
     triton.compile instead of triton.tools.compile; the bytes are the same."""
+    if base := e4m3_twin(variant):
+        return compile_twins(base, (variant,), min_driver)[1]
     variant.check()
     with named(variant), offline(variant, min_driver) as (target, record, cache):
         return make_artifact(variant, *run_triton(variant, target, record, cache, direct))
 
 
-def compile_twins(variant: Variant, twin: Variant, min_driver: int | None = None) -> list[Artifact]:
-    """Compile a variant and its float16 twin (retype.py), whose PTX is not made again where the variant's tells it. The
-    bytes are those of compile_variant."""
+def compile_twins(variant: Variant, twins: tuple[Variant, ...], min_driver: int | None = None) -> list[Artifact]:
+    """Compile a variant and its twins (retype.py), whose PTX is not made again where the variant's tells it. The bytes
+    are those of compile_variant."""
     variant.check()
+    made = []
     with named(variant), offline(variant, min_driver) as (target, record, cache):
         metadata, cubin, ptx = run_triton(variant, target, record, cache, False)
-        made = make_artifact(variant, metadata, cubin, ptx)
-        if text := retype(ptx, variant, twin):
+        made.append(make_artifact(variant, metadata, cubin, ptx))
+        texts = [retype(ptx, variant, twin) for twin in twins]
+        for twin, text in zip(twins, texts, strict=True):
             with named(twin):
-                cubin = assemble(text, twin, target)
-                return [made, make_artifact(twin, retype_metadata(metadata, twin), cubin, text)]
-    return [made, compile_variant(twin, min_driver)]
+                twin.check()
+                if text:
+                    cubin = assemble(text, twin, target)
+                    made.append(make_artifact(twin, retype_metadata(metadata, twin), cubin, text))
+                elif twin.problem.e5m2:
+                    raise CompileError(f"{twin.name}: what its PTX says of 8-bit types is not all in its products")
+    left = [compile_variant(twin, min_driver) for twin, text in zip(twins, texts, strict=True) if not text]
+    by_name = {artifact.variant: artifact for artifact in (*made, *left)}
+    return [by_name[v.name] for v in (variant, *twins)]
 
 
 def compile_unit(unit: tuple[Variant, ...], min_driver: int | None = None) -> list[Artifact]:
-    """What one worker does at a time: a variant, or one and its float16 twin."""
-    return compile_twins(*unit, min_driver) if len(unit) == 2 else [compile_variant(*unit, min_driver)]
+    """What one worker does at a time: a variant, or one and its twins."""
+    variant, *twins = unit
+    return compile_twins(variant, tuple(twins), min_driver) if twins else [compile_variant(variant, min_driver)]

@@ -12,7 +12,7 @@ from aot.pack import Packed, checksum, compressed
 from kernels.table.activations import ACTIVATIONS
 from kernels.table.arguments import TENSORS
 from kernels.table.dtypes import CAST_TYPES, DTYPES, ELEMENTS, PRECISIONS, TYPES
-from kernels.table.model import CLUSTERS, MACHINE, PENALTY, known_of, tuned_name
+from kernels.table.model import CLUSTERS, FAR, MACHINE, PENALTY, SHARED_ROWS, known_of, tuned_name
 from kernels.table.spec import HELPERS, LAYOUTS, OPS, Variant
 from kernels.table.targets import INTEGRATED, TARGETS
 
@@ -122,6 +122,13 @@ def target_tables(rows: list[Row]) -> list[dict]:
     return tables
 
 
+def pair_of(variant: Variant, artifact: Artifact) -> str:
+    """Which of C's enum pair a row for 8-bit operands is for."""
+    if any(p.name == "a_type" for p in artifact.params):
+        return "TOLD"
+    return f"E5M2_{(variant.problem.e5m2 or 'none').upper()}"
+
+
 def fit_symbol(variant: Variant) -> str:
     return f"fit_{tuned_name(variant.target, variant.measured_as)}_{variant.fit_name}"
 
@@ -129,10 +136,7 @@ def fit_symbol(variant: Variant) -> str:
 def fit_tables(variants: list[Variant]) -> list[dict]:
     """The weights of every tile and family that was measured, once each."""
     found = {fit_symbol(v): v.fit for v in variants if v.fit}
-    return [
-        {"name": name, "scale": float(fit.scale), "weights": [list(map(float, row)) for row in fit.weights]}
-        for name, fit in found.items()
-    ]
+    return [{"name": name, "weights": [list(map(float, row)) for row in fit.weights]} for name, fit in found.items()]
 
 
 def type_table() -> list[list[list[int]]]:
@@ -172,11 +176,11 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
              "op": ALL_OPS.index(v.problem.op), "a_type": DTYPES[v.problem.a].c_enum,
              "d_type": ELEMENTS[v.problem.d].c_enum,
              "precision": PRECISIONS[v.problem.precision], "layout": LAYOUTS.index(v.problem.layout),
-             "mixes": any(p.name == "a_type" for p in a.params),
+             "pair": pair_of(v, a),
              "boxes": encoded_boxes(v, a), "parts": sum(box.name.startswith("c_") for box in a.boxes),
              "ctas": blocks_together(v, a),
-             "share_a": v.config.cluster if v.family.swap_ab else 1,
-             "share_b": 1 if v.family.swap_ab else v.config.cluster,
+             "share_a": v.config.below if v.family.swap_ab else v.config.across,
+             "share_b": v.config.across if v.family.swap_ab else v.config.below,
              "fit": f"&{fit_symbol(v)}" if v.fit else "NULL", "model": [float(number) for number in astuple(v.model)]}
             for v, a in rows
         ],
@@ -195,6 +199,8 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         machine=[float(number) for number in astuple(MACHINE)],
         penalties=PENALTY,
         clusters=CLUSTERS,
+        shared_rows=SHARED_ROWS,
+        far=float(FAR),
         fits=fit_tables([variant for variant, _ in rows]),
         build_id=manifest["build_id"],
     )  # fmt: skip

@@ -1,8 +1,9 @@
-"""A float16 kernel's PTX from its bfloat16 twin's: their instructions differ in the type's name. Text in, text out.
+"""A kernel's PTX from that of another one, where their instructions differ in a type's name alone. Text in, text out.
 
-Most of the time that a kernel takes to compile goes into its PTX, and a third of all kernels are float16 twins.
-The text is taken where it says all that depends on the type; where it may not, the twin is compiled like any other row.
-What one cannot see in a text, a packed constant of the type, no product has: tests compare rows of every kernel.
+Most of the time that a kernel takes to compile goes into its PTX, and half of all kernels are such twins: float16 ones
+of bfloat16 ones, and those that multiply e5m2 by e4m3 of those of e4m3 alone. The text is taken where it says all that
+depends on the type; where it may not, a float16 twin is compiled like any other row. What one cannot see in a text, a
+packed constant of the type, no product has: tests compare rows of every kernel.
 """
 
 import dataclasses
@@ -21,15 +22,24 @@ CONSTANTS = re.compile(r"\b(?:mov|selp)\.b16\s")  # may write one
 NUMBER = re.compile(r"[\s,](0x[0-9a-fA-F]+|-?\d+)(?=\s*[,;])")  # that is an operand
 INTEGERS = range(-1, 0x80)  # meant as such: as bfloat16 they are a NaN, 0 and what is below the smallest normal number
 OPCODE = re.compile(r"\s*(?:@!?%p\d+\s+)?(\S+)")
+NAME = "the_entry"  # in the place of symbols, which name types too
+OF_BYTES = re.compile(r"(wgmma\.mma_async\.\S+\.f32)\.e4m3\.e4m3\b")  # the only instruction that knows what bytes are
 
 
 def float16_twin(variant: Variant) -> Variant | None:
     """The same row with float16 where this one has bfloat16; None where it has none or computes no product."""
     problem = variant.problem
     a, d = TWINS.get(problem.a, problem.a), TWINS.get(problem.d, problem.d)
-    if problem.op not in PRODUCTS or (a, d) == (problem.a, problem.d):
+    if problem.op not in PRODUCTS or (a, d) == (problem.a, problem.d) or problem.e5m2:
         return None
     return dataclasses.replace(variant, problem=dataclasses.replace(problem, a=a, d=d))
+
+
+def e4m3_twin(variant: Variant) -> Variant | None:
+    """Of a row with an e5m2 operand the one without; None of others."""
+    if not variant.problem.e5m2:
+        return None
+    return dataclasses.replace(variant, problem=dataclasses.replace(variant.problem, e5m2=""))
 
 
 def says_its_types(ptx: str) -> bool:
@@ -44,18 +54,29 @@ def says_its_types(ptx: str) -> bool:
     return True
 
 
+def with_e5m2(ptx: str, twin: Variant) -> str | None:
+    """What multiplies bytes told that one operand is e5m2; None where something else in the text knows what they are.
+    The instruction's first operand is the left one: B, where operands are swapped."""
+    operands = ("b", "a") if twin.family.swap_ab else ("a", "b")
+    text, count = OF_BYTES.subn(rf"\g<1>.{'.'.join(map(twin.problem.type_of, operands))}", ptx)
+    return text if count and "e4m3" not in OF_BYTES.sub("", ptx) else None
+
+
 def retype(ptx: str, variant: Variant, twin: Variant) -> str | None:
-    """The PTX of `twin`, float16_twin(variant), from that of `variant`; None where the text does not tell."""
-    unnamed = ptx.replace(variant.symbol, "")
-    if not says_its_types(unnamed):
-        return None
-    text = ELEMENT_TYPE.sub(rf"\g<1>{F16:#x};", ptx.replace(variant.symbol, twin.symbol))
-    return text.replace("bf16", "f16")
+    """The PTX of `twin`, one of this row's, from that of `variant`; None where the text does not tell."""
+    text = ptx.replace(variant.symbol, NAME)
+    if twin.problem.e5m2:
+        text = with_e5m2(text, twin)
+    elif says_its_types(text):
+        text = ELEMENT_TYPE.sub(rf"\g<1>{F16:#x};", text).replace("bf16", "f16")
+    else:
+        text = None
+    return text and text.replace(NAME, twin.symbol)
 
 
 def retype_metadata(metadata: dict, twin: Variant) -> dict:
     """Triton's, of the twin."""
     boxes = metadata.get("tensordesc_meta")
-    if boxes:
+    if boxes and not twin.problem.e5m2:
         boxes = [{**box, "elem_type": F16 if box["elem_type"] == BF16 else box["elem_type"]} for box in boxes]
     return {**metadata, "name": twin.symbol, "tensordesc_meta": boxes}

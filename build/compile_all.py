@@ -9,7 +9,7 @@ import pebble
 
 from aot.artifact import Artifact
 from aot.compile import compile_unit
-from aot.retype import float16_twin
+from aot.retype import e4m3_twin, float16_twin
 from build.cache import Cache
 from build.progress import progress
 from kernels.table.spec import Variant
@@ -34,15 +34,21 @@ def limit_memory(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-Unit = tuple[Variant, ...]  # what a worker compiles at a time: a variant, or one and its float16 twin
+Unit = tuple[Variant, ...]  # what a worker compiles at a time: a variant, or one and its twins
 
 
 def units(waiting: list[Variant]) -> list[Unit]:
     """All of these once, in order; twins with the row whose PTX they share."""
-    by_name = {v.name: v for v in waiting}
-    twins = {v.name: twin.name for v in waiting if (twin := float16_twin(v)) and twin.name in by_name}
-    seconds = set(twins.values())
-    return [(v, by_name[twins[v.name]]) if v.name in twins else (v,) for v in waiting if v.name not in seconds]
+    by_name, first = {v.name: v for v in waiting}, {}  # name of a twin -> of the row that it is made of
+    for v in waiting:
+        if (twin := float16_twin(v)) and twin.name in by_name:
+            first[twin.name] = v.name
+        if (base := e4m3_twin(v)) and base.name in by_name:
+            first[v.name] = base.name
+    twins: dict[str, list[Variant]] = {}
+    for twin, name in first.items():
+        twins.setdefault(name, []).append(by_name[twin])
+    return [(v, *twins.get(v.name, ())) for v in waiting if v.name not in first]
 
 
 def outcome(unit: Unit, future, limits: Limits) -> list[Artifact] | str:

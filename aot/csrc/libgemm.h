@@ -20,7 +20,8 @@
  *                  a_type LIBGEMM_F32:  d_type LIBGEMM_F32, precision LIBGEMM_TF32, _TF32X3 or _IEEE (no default)
  *                  a_type LIBGEMM_E4M3: d_type LIBGEMM_BF16, _F16 or _F32, precision LIBGEMM_EXACT or LIBGEMM_FAST;
  *                                       of libgemm_gemm and libgemm_grouped_mm, with scales or without. There A or B,
- *                                       not both, may be LIBGEMM_E5M2 (b_type), which no tuned kernel takes yet
+ *                                       not both, may be LIBGEMM_E5M2 (b_type); Hopper's fast kernels take it in
+ *                                       libgemm_gemm, into BF16 or F32
  *   Alignment    none is required but the element's own: a pointer to float32 is a multiple of 4, to 16-bit types of 2,
  *                to group ends of their 4 or 8, to tables of 8. Operands whose pointers, leading dimensions and
  *                contiguous extents are multiples of 16 bytes run faster.
@@ -208,8 +209,8 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
 /* Queue D = act(alpha * op(A) op(B) + beta * C + bias).
  *
  * A batch whose matrices stand whole stored rows apart (batch strides are multiples of leading dimensions; 0 for a
- * shared A or B) may be served by variants of op "grouped_mm", which are faster; `variant` may name these for it. A
- * batch of 8-bit products is served by the reference kernels, of any GPU: the fast ones take one product.
+ * shared A or B) may be served by variants of op "grouped_mm", which are faster; `variant` may name these for it. Of
+ * 8-bit ones those take K contiguous in A and B, D in BF16 or F32, no activation and no scales of blocks.
  *
  * With batch_invariant = 1 only variants are chosen that add the products of K in one order, one after the other: the
  * bits of a row of D are then the same for any M >= 1 and whatever the other rows hold. Shapes with few tiles, whose K

@@ -34,7 +34,6 @@ struct model {
 /* The same where tuning has: weights of the features of kernels/table/model.py, by layout. */
 enum { LOG_TERMS = 15, PRODUCT_TERMS = 11, TERMS = 1 + LOG_TERMS + PRODUCT_TERMS * (PRODUCT_TERMS + 1) / 2 + 12 };
 struct fit {
-  float scale; /* of the estimate by rates alone */
   float weights[LAYOUT_COUNT][TERMS];
 };
 
@@ -46,6 +45,11 @@ extern const struct machine machine;
 extern const float stride_penalty[]; /* of a stride_class, on the bytes that move */
 enum { MOST_CLUSTER = 8 };
 extern const int16_t cluster_counts[MOST_CLUSTER + 1]; /* clusters of so many blocks that 132 multiprocessors hold */
+extern const float far_behind;    /* of the least estimate: beyond, a row was not measured, and is not weighed */
+extern const int32_t shared_rows; /* of A, up to which blocks that share loads are weighed whatever the strides */
+
+/* What of A and B of a row for E4M3 may be E5M2 instead: neither; A is, or B is; either one, or none, as it is told. */
+enum pair { PAIR_E5M2_NONE, PAIR_E5M2_A, PAIR_E5M2_B, PAIR_TOLD };
 
 /* One variant: written by aot/templates/table.c.j2. */
 struct row {
@@ -65,7 +69,7 @@ struct row {
   struct model model;
   uint8_t persistent; /* blocks take many tiles: no more are launched than fit on the device */
   uint8_t overlaps;   /* waits by itself for the kernel ahead of it, and so may be started before that ends */
-  uint8_t mixes;      /* of E4M3: it is told what A and B are, and one of them may be E5M2 */
+  uint8_t pair;       /* enum pair */
   struct box boxes[TENSOR_COUNT];
   uint8_t parts; /* boxes of D that the kernel takes, and of C: 0, 1 or 4, of which a tile may not use all */
   uint32_t chunk, begin, cubin_bytes; /* where in an unpacked chunk its cubin is */

@@ -12,8 +12,10 @@ from bench.report.words import OTHER_BUILD, listed, table, wrapped
 from bench.suites.scaled import BLOCKS
 
 COMMAND = "python bench/run_scaled.py"
-LARGE = {"list": 2048, "drawn": 2048, "groups": 512}  # rows (of groups that have some, on average) from which a product
-FEW = {"list": 128, "drawn": 128, "groups": 16}  # is held to be bound by multiplying, and up to which by the bytes of B
+# Rows (of groups that have some, on average) from which a product is held to be bound by multiplying, and up to which
+# by the bytes of B; of gradients it is K that the groups have in rows.
+LARGE = {"list": 2048, "drawn": 2048, "groups": 512, "gradients": 2048}
+FEW = {"list": 128, "drawn": 128, "groups": 16, "gradients": 0}
 LONG_US = 10  # of a floor that a share is stated of
 NAMES = {
     ("tensor", "exact"): "a number each, float32 sums",
@@ -24,12 +26,17 @@ NAMES = {
 }
 
 
+def rows_of(row: dict) -> float:
+    """Of a product, or of a group that has some, on average."""
+    return float(row["k" if row["kind"] == "gradients" else "m"] / row.get("filled", 1))
+
+
 def is_large(row: dict) -> bool:
-    return bool(row["m"] / row.get("filled", 1) >= LARGE[row["kind"]])
+    return rows_of(row) >= LARGE[row["kind"]]
 
 
 def has_few(row: dict) -> bool:
-    return bool(row["m"] / row.get("filled", 1) <= FEW[row["kind"]])
+    return rows_of(row) <= FEW[row["kind"]]
 
 
 def summary(rows: list[dict]) -> dict:
@@ -39,6 +46,7 @@ def summary(rows: list[dict]) -> dict:
     if ratios:
         found |= {"mean": geomean(ratios), "low": percentile(ratios, 5), "least": min(ratios)}
     parts = {
+        "large_rate": [2e-6 * row["m"] * row["n"] * row["k"] / row["ours_us"] for row in rows if is_large(row)],
         "large_bf16": [row["bf16_us"] / row["ours_us"] for row in rows if is_large(row)],
         "few_bf16": [row["bf16_us"] / row["ours_us"] for row in rows if has_few(row)],
         "few_share": [row["floor_us"] / row["ours_us"] for row in rows if has_few(row) and row["floor_us"] >= LONG_US],
@@ -58,7 +66,8 @@ def summarise(rows: list[dict]) -> dict[str, dict[str, dict]]:
 
 
 COLUMNS = {
-    "mean": "mean", "low": "5th percentile", "least": "least", "large_bf16": "bf16 / fp8, large",
+    "mean": "mean", "low": "5th percentile", "least": "least", "large_rate": "TFLOP/s, large",
+    "large_bf16": "bf16 / fp8, large",
     "few_bf16": "bf16 / fp8, few rows", "few_share": "of the floor, few rows",
 }  # fmt: skip
 
@@ -66,7 +75,7 @@ COLUMNS = {
 def cells(found: dict) -> list[list[str]]:
     return [
         [kind, name, f"{one['beside']} of {one['shapes']}",
-         *(f"{one[key]:.2f}" if key in one else "-" for key in COLUMNS)]
+         *(f"{one[key]:.{0 if key == 'large_rate' else 2}f}" if key in one else "-" for key in COLUMNS)]
         for kind, own in found.items() for name, one in own.items()
     ]  # fmt: skip
 
@@ -121,9 +130,12 @@ def scaled_words(path: Path, build: str, origin: Callable[[Path, str, dict], str
     words = (
         f"e4m3 operands, bfloat16 D, beside `torch.nn.functional.scaled_mm` of torch {found['torch']} with the same "
         f"recipe, on a list and on shapes drawn with seed {found['seed']}, and on packed groups of drawn layers of "
-        "experts beside `scaled_grouped_mm`, which has scales of rows and columns alone: they stand beside blocks too. "
+        "experts beside `scaled_grouped_mm`, which has scales of rows and columns alone: they stand beside blocks too; "
+        "then gradients of experts' weights, whose ends cut K, three with large equal groups, the others drawn, beside "
+        "the same, which takes groups of multiples of 16 rows alone. "
         f"Ratios are the other's time over libgemm's, of the shapes that torch takes. Large products have "
-        f"{LARGE['drawn']} rows or more, few rows are {FEW['drawn']} at most, of groups {LARGE['groups']} and "
+        f"{LARGE['drawn']} rows or more (gradients: of K in a group), few rows are {FEW['drawn']} at most, of groups "
+        f"{LARGE['groups']} and "
         f"{FEW['groups']} on average; their share of the floor is of those that would take {LONG_US} us or more."
     )
     return [

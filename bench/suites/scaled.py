@@ -1,5 +1,5 @@
-"""8-bit products to measure: a fixed list, forward products of drawn layers, and those of drawn layers of experts.
-Nothing is tuned on them. Standard library only.
+"""8-bit products to measure: a fixed list, forward products of drawn layers, those of drawn layers of experts, and
+gradients of their weights. Nothing is tuned on them. Standard library only.
 """
 
 import random
@@ -66,4 +66,29 @@ def drawn_groups(seed: int, count: int) -> list[dict]:
                "n": layer["n"] // 16 * 16, "k": layer["k"] // 16 * 16, "out": "same",
                "filled": sum(size > 0 for size in layer["sizes"])}  # fmt: skip
         found.append(one)
+    return found
+
+
+GRADIENTS = ((7168, 2048, 16, 2048), (4096, 7168, 8, 4096), (2048, 7168, 4, 8192))  # M, N, groups, rows of each
+
+
+def gradients(seed: int, count: int) -> list[dict]:
+    """Large groups of one size, then so many of drawn layers of experts, whose ends cut K. torch wants M, N and every
+    other one's groups to be multiples of 16."""
+    common = {"op": "grouped_mm", "ragged": "K", "layout": "NT", "kind": "gradients", "dtype": "e4m3", "out": "same"}
+    found = [
+        {**common, "id": f"{groups} x {m}x{n}x{rows}", "m": m, "n": n, "k": groups * rows, "groups": groups,
+         "filled": groups, "sizes": [rows] * groups, "note": "equal groups"}
+        for m, n, groups, rows in GRADIENTS
+    ]  # fmt: skip
+    for layer in layers(seed, 6 * count):
+        if layer["ragged"] != "K" or len(found) == count + len(GRADIENTS):
+            continue
+        step = 16 if len(found) % 2 else 1
+        sizes = [size // step * step for size in layer["sizes"]]
+        if any(sizes):
+            found.append({
+                **layer, **common, "id": f"drawn gradient {len(found)}", "m": layer["m"] // 16 * 16, "k": sum(sizes),
+                "n": layer["n"] // 16 * 16, "sizes": sizes, "filled": sum(size > 0 for size in sizes),
+            })  # fmt: skip
     return found

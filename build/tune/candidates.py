@@ -13,12 +13,14 @@ from kernels.table.sm90 import hopper_variant
 from kernels.table.sm90_grouped import grouped_variant
 from kernels.table.spec import LAYOUTS, Problem, Variant
 
-FAR = 1.6  # one whose estimate is this many times the best one's is not measured: it is taken to be as slow
-
-# family -> tiles (rows, columns, steps in K) that an earlier grid of all powers of two left
+# family -> tiles (rows, columns, steps in K, and blocks of a cluster, as below) that an earlier grid of all powers of
+# two left
 GRID = {
     "pingpong": ((128, 64, 64), (64, 64, 128), (64, 32, 128), (64, 16, 128)),
-    "pingpong_swap": ((8, 64, 128), (8, 128, 128), (16, 64, 128), (32, 64, 128), (32, 128, 128)),
+    "pingpong_swap": (
+        (8, 64, 128), (8, 128, 128), (16, 64, 128), (32, 64, 128), (32, 128, 128),
+        *((m, n, 128, 2) for m in (16, 32) for n in (64, 128)), (32, 64, 128, 4), (32, 128, 128, 4),
+    ),
     "cluster": ((128, 128, 64), (128, 64, 128), (64, 128, 64), (64, 64, 128), (64, 32, 128)),
     "cluster_swap": ((8, 64, 128), (16, 64, 128), (32, 64, 128)),
     "masked": ((64, 128, 64),),
@@ -38,16 +40,24 @@ WIDTHS = {
         128: (72, 80, 88, 96, 112, 128, 144, 160, 168, 176, 192),
     },
 }
-# Of those, in clusters whose blocks share the right operand, each loading a part: blocks -> the same.
+# Of those, in clusters whose blocks share operands, each loading a part: how many blocks, and how many of them side by
+# side, which share the left operand; those below one another share the right -> the same.
 SHARED = {
-    2: {
+    (2, 1): {
         "coop": {128: (128, 144, 160, 192, 224, 256), 192: (96, 128, 160, 192), 256: (96, 128, 160, 192)},
-        "pingpong": {64: (96, 128, 192, 256), 128: (96, 128, 160, 192)},
+        "pingpong": {64: (16, 32, 48, 64, 80, 96, 112, 128, 192, 256), 128: (64, 96, 128, 160, 192)},
     },
-    4: {
+    (4, 1): {
         "coop": {128: (128, 160, 192, 224, 256), 192: (96, 128, 160, 192), 256: (96, 128, 160)},
-        "pingpong": {64: (64, 96, 128, 192, 256), 128: (64, 96, 128, 160, 192)},
+        "pingpong": {64: (32, 64, 96, 128, 192, 256), 128: (32, 64, 96, 128, 160, 192)},
     },
+    (2, 2): {"pingpong": {64: (96, 128, 192), 128: (64, 96, 128, 160, 192)}},
+    (4, 4): {"pingpong": {64: (64, 96, 128, 192), 128: (64, 96, 128, 192)}},
+    (4, 2): {
+        "coop": {128: (96, 128, 160, 192, 224, 256), 192: (96, 128, 192), 256: (96, 128, 160, 192)},
+        "pingpong": {64: (64, 128, 192, 256), 128: (64, 96, 128, 160, 192)},
+    },
+    (8, 2): {"pingpong": {64: (64, 128), 128: (64, 96, 128, 192)}, "coop": {128: (128, 256), 256: (128,)}},
 }
 FILLED = 0.8  # of the 64 columns that an operand contiguous along its rows comes in: less is not worth a tile
 
@@ -62,17 +72,24 @@ GROUPED_GRID = {
 
 
 def flex_tiles(layout: str):
-    """(family, rows, columns, steps in K, blocks in a cluster) of all tiles of any width for a layout. Of 64 columns
-    and multiples of that, families that have one box for all parts of a tile are a little faster."""
-    sizes = [(cluster, family, left, right) for cluster, widths in ({1: WIDTHS} | SHARED).items()
+    """(family, rows, columns, steps in K, blocks in a cluster, of them side by side) of all tiles of any width for a
+    layout. Of 64 columns and multiples of that, families that have one box for all parts of a tile are a little faster.
+    """
+    sizes = [(shared, family, left, right) for shared, widths in ({(1, 1): WIDTHS} | SHARED).items()
              for family, lefts in widths.items() for left, rights in lefts.items() for right in rights]  # fmt: skip
-    for cluster, family, left, right in sizes:
-        for swap, turned in ((False, layout[1] == "n"), (True, layout[0] == "t")):
+    for (cluster, across), family, left, right in sizes:
+        # Whether the right operand, and the left, are contiguous along their rows: then they come 64 rows at a time.
+        for swap, turned, left_turned in (
+            (False, layout[1] == "n", layout[0] == "t"), (True, layout[0] == "t", layout[1] == "n"),
+        ):  # fmt: skip
             whole = math.ceil(right / 64)
-            if turned and (right < FILLED * whole * 64 or whole % cluster):
+            if turned and (right < FILLED * whole * 64 or whole % (cluster // across)):
+                continue
+            if left_turned and left // 64 % across:
                 continue
             name = family if right % 64 == 0 else f"flex_{family}"
-            yield (f"{name}_swap", right, left, 64, cluster) if swap else (name, left, right, 64, cluster)
+            tile = (right, left) if swap else (left, right)
+            yield f"{name}_swap" if swap else name, *tile, 64, cluster, across
 
 
 # What is measured -> types of A and B and of D, how they are multiplied, the layouts that have rows of their own, and
@@ -100,11 +117,14 @@ PROMOTED = {1: 64 * 192, 2: 64 * 192, 3: 64 * 112}
 
 
 def takes_bytes(v: Variant) -> bool:
-    """Whether a tile is sensible for 8-bit operands: its kernel knows scales, no blocks share loads, and where sums are
-    promoted a warpgroup's registers hold two of its part."""
+    """Whether a tile is sensible for 8-bit operands: its kernel knows scales, blocks share loads of few rows alone, and
+    where sums are promoted a warpgroup's registers hold two of its part."""
     sharing = v.consumers if v.family.cooperative else 1
     fits = v.left * v.right // sharing <= PROMOTED[sharing]
-    return v.family.split != "cluster" and v.config.cluster == 1 and (v.problem.precision == "fast" or fits)
+    c = v.config  # of which A's rows, if any, are what blocks share
+    of_a = c.across == 1 if v.family.swap_ab else c.below == 1
+    few = c.cluster == 1 or (c.block_m <= 128 and of_a and not v.family.cooperative and "blocks" not in v.guard)
+    return v.family.split != "cluster" and few and (v.problem.precision == "fast" or fits)
 
 
 def candidates(target: int = 90, types: str = "bf16") -> list[Variant]:

@@ -1,11 +1,13 @@
 """Times every candidate on many shapes: what kernels/table/tuned/<arch>.json is fitted to. Chooses nothing itself.
 
-    python build/tune/dense.py [--shapes 3000 | --file shapes.jsonl] [--seconds 480] [--out build/tune/measured]
+    python build/tune/dense.py [--shapes 3000 [--first 0] | --file shapes.jsonl] [--seconds 480] [--shipped]
+        [--out build/tune/measured]
 
 `make tune` runs this, then merge.py and fit.py. Needs a GPU, torch and the candidates that `make candidates` built;
 Triton is not used. Each shape's candidates run from CUDA graphs over rotated inputs, in turn, until the medians are
 steady; one whose result is off is left out. One worker a GPU. Results are appended to <out>/<arch>.jsonl as they come:
-stop it, run it again, and it goes on. merge.py takes them into the packed file that is kept.
+stop it, run it again, and it goes on. merge.py takes them into the packed file that is kept. With --shipped the kernels
+are those of dist/, which is enough for new weights (`fit.py --keep`), not for a new choice of tiles.
 """
 
 import argparse
@@ -30,7 +32,7 @@ from bench.suites.dense_drawn import KINDS  # noqa: E402
 from bench.suites.records import MEASURED  # noqa: E402
 from bench.suites.roofline import aligned, floor_us  # noqa: E402
 from bench.suites.scaled import BLOCKS  # noqa: E402
-from build.tune.candidates import FAR, TYPES, candidates  # noqa: E402
+from build.tune.candidates import TYPES, candidates  # noqa: E402
 from kernels.table import model  # noqa: E402
 from kernels.table.dtypes import DTYPES  # noqa: E402
 
@@ -100,8 +102,9 @@ class Worker:
         self.rows = self.table(major * 10 + minor, dtype)
 
     def table(self, target: int, dtype: str) -> dict:
-        """The kernels to measure, by name."""
-        return {v.name: v for v in candidates(target, dtype)}
+        """The kernels to measure, by name: candidates that the library has."""
+        there = {v.name for v in self.libgemm.variants()}
+        return {v.name: v for v in candidates(target, dtype) if v.name in there}
 
     def matrix(self, rows: int, cols: int, turned: bool):
         shape = (cols, rows) if turned else (rows, cols)
@@ -115,8 +118,8 @@ class Worker:
         for name, v in self.rows.items():
             if v.problem.layout == layout and (v.config.cluster == 1 or model.is_shared(work)):
                 tile = v.config.block_m, v.config.block_n, v.config.block_k
-                us[name] = model.estimate(*tile, v.family, work, v.config.cluster)[0]
-        return [name for name in us if us[name] <= FAR * min(us.values())]
+                us[name] = model.estimate(*tile, v.family, work, v.config.below, v.config.across)[0]
+        return [name for name in us if us[name] <= model.FAR * min(us.values())]
 
     def measure(self, shape: tuple[int, int, int, str]) -> dict:
         m, n, k, layout = shape
@@ -219,8 +222,8 @@ def read_done(path: Path, head: dict, shape_of: Callable[[dict], tuple] = shape_
     return {shape_of(line) for line in map(json.loads, lines)}
 
 
-def run(shapes: list, known: set, head: dict, path: Path, gpus: int, seconds: float, job: Job = DENSE) -> None:
-    """Shapes that are `known` to be run are marked: they get the tile that won."""
+def run(shapes: list, known: set, head: dict, path: Path, gpus: int, seconds: float, job: Job = DENSE, **more) -> None:
+    """Shapes that are `known` to be run are marked: they get the tile that won. `more` goes into each line."""
     done = read_done(path, head, job.shape_of)
     left = [shape for shape in shapes if shape not in done]
     context = multiprocessing.get_context("spawn")
@@ -238,7 +241,7 @@ def run(shapes: list, known: set, head: dict, path: Path, gpus: int, seconds: fl
                 row = results.get(timeout=300)
                 if isinstance(row, str):
                     raise SystemExit(row)
-                row["known"] = job.shape_of(row) in known
+                row |= {"known": job.shape_of(row) in known, **more}
                 file.write(json.dumps(row) + "\n")
                 file.flush()
                 passed = time.monotonic() - start
@@ -271,19 +274,25 @@ def machine(library: Path, dtype: str) -> tuple[int, dict, int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", type=int, default=3000)
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the first drawn shape")
     parser.add_argument("--file", type=Path)
+    parser.add_argument("--shipped", action="store_true", help="the kernels that ship, in runtime/")
     parser.add_argument("--dtype", default="bf16", choices=tuple(TYPES))
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--out", type=Path, default=MEASURED)
     options = parser.parse_args()
-    if not CANDIDATES.is_dir():
+    library = ROOT / "runtime" if options.shipped else CANDIDATES
+    if not library.is_dir():
         raise SystemExit(f"{CANDIDATES} is missing: run `make candidates` on a machine with Triton, and copy it here")
-    target, head, gpus = machine(CANDIDATES, options.dtype)
+    target, head, gpus = machine(library, options.dtype)
     kind = candidates(target, options.dtype)[0].measured_as
     known = recorded_shapes(options.file) if options.file else suite() if kind == "gemm" else []
-    shapes = known if options.file else [*known, *(draw_shape(seed, options.dtype) for seed in range(options.shapes))]
+    seeds = range(options.first, options.first + options.shapes)
+    drawn = [] if options.file else [draw_shape(seed, options.dtype) for seed in seeds]
+    shapes = drawn if options.first else [*known, *drawn]  # later ones are more of the same
     path = options.out / f"{model.tuned_name(target, kind)}.jsonl"
-    run(list(dict.fromkeys(shapes)), set(known), head, path, gpus, options.seconds)
+    job, more = DENSE._replace(library=library), {"shipped": True} if options.shipped else {}
+    run(list(dict.fromkeys(shapes)), set(known), head, path, gpus, options.seconds, job, **more)
     print(f"wrote {path}")
     return 0
 

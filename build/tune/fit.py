@@ -4,10 +4,11 @@ With --keep no tile is chosen: those that ship get new weights alone, and nothin
 
 Without a file, from all that are there; the name says what they are of: sm90, or sm90_grouped_mm for packed groups.
 
-Chooses the smallest set of tiles whose best is within `--loss` of the best candidate's time on average, `--most` tiles
-or fewer: of dense products a set for each layout, of packed groups one for all. Then fits each tile's time as
-kernels/table/model.py describes, and says the regret of choosing by those fits among the chosen tiles, on shapes that
-the fit was not shown. Shapes that people are known to run get the tile that won.
+Chooses the smallest set of tiles whose best is within `--loss` of the best candidate's time on average, on shapes that
+were measured with clusters of every form, `--most` tiles or fewer: of dense products a set for each layout, of packed
+groups one for all. Then fits each tile's time as kernels/table/model.py describes, and says the regret of choosing by
+those fits among the chosen tiles, on shapes that the fit was not shown. Shapes that people are known to run get the
+tile that won.
 """
 
 import argparse
@@ -19,10 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from bench.suites.records import files, name_of, read
-from build.tune.candidates import FAR, candidates, grouped_candidates
+from build.tune.candidates import candidates, grouped_candidates
 from kernels.table import model
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import REFERENCE
+from kernels.table.model import FAR
 from kernels.table.spec import CUTS, LAYOUTS, Variant
 from kernels.table.targets import TARGETS
 
@@ -34,7 +36,7 @@ ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other 
 
 # kind -> loss on average, most tiles
 USUAL = {
-    "gemm": (0.002, 44), "grouped_mm": (0.0085, 12), "gemm_e4m3": (0.004, 28), "gemm_e4m3_fast": (0.004, 28),
+    "gemm": (0.002, 52), "grouped_mm": (0.0085, 12), "gemm_e4m3": (0.004, 34), "gemm_e4m3_fast": (0.004, 34),
     "gemm_e4m3_blocks": (0.004, 28),
 }  # fmt: skip
 KNOWN_WEIGHT = 12.0  # of a shape that people are known to run, beside one that was drawn
@@ -65,16 +67,25 @@ class Measured:
         a_bytes = DTYPES[variants[0].problem.a].bytes
         self.work = [work_of(row, count, a_bytes) for row in rows]
         self.layouts = [LAYOUTS.index(row["layout"]) for row in rows]
-        aligned = [not model.is_shared(work) for work in self.work]
-        clustered = [self.tiles[name].config.cluster > 1 for name in self.names]
-        self.us[np.ix_(aligned, clustered)] = np.inf  # select/rows.c does not weigh them there
+        shared = np.array([model.is_shared(work) for work in self.work])
+        clusters = np.array([self.tiles[name].config.cluster for name in self.names])
+        across = np.array([self.tiles[name].config.across for name in self.names])
+        self.us[np.ix_(~shared, clusters > 1)] = np.inf  # select/rows.c does not weigh them there
+        # Whether a shape was measured with clusters of every form, where they are weighed: of one that was measured
+        # before a form came nobody knows how fast that would be. Where no cluster was ahead, none is taken to be; and
+        # what people run counts anyway.
+        forms = across > 1 if (across > 1).any() else clusters > 1
+        known = np.array([row["known"] for row in rows])
+        alone = clusters[self.us.argmin(axis=1)] == 1
+        self.knows = ~shared | np.isfinite(self.us[:, forms]).any(axis=1) | alone | known
+        self.knows &= ~np.array([row.get("shipped", False) for row in rows])  # with few tiles, of which all are chosen
 
     def design(self, tile: int, shapes) -> np.ndarray:
         """One line for each shape: its features, in common to all layouts, and again in its layout's own columns, where
         a weight costs four times as much: layouts differ only as far as the measurements say so."""
         c, family = self.tiles[self.names[tile]].config, self.tiles[self.names[tile]].family
         found = np.array(
-            [model.features(c.block_m, c.block_n, c.block_k, family, self.work[i], c.cluster) for i in shapes]
+            [model.features(c.block_m, c.block_n, c.block_k, family, self.work[i], c.below, c.across) for i in shapes]
         )
         own = np.array([np.equal(self.layouts[i], range(len(LAYOUTS))) for i in shapes])
         return np.hstack([found, *(OWN * found * own[:, [layout]] for layout in range(len(LAYOUTS)))])
@@ -127,19 +138,9 @@ def pooled(samples: list[Sample]) -> np.ndarray:
     return solve(Sample(*(np.concatenate([getattr(one, name) for one in samples]) for name in names)))
 
 
-def to_fit(weights: np.ndarray, scale: float) -> dict:
+def to_fit(weights: np.ndarray) -> list[list[float]]:
     common, *own = weights.reshape(1 + len(LAYOUTS), -1)
-    return {"scale": round(scale, 4), "weights": [[float(f"{w:.6g}") for w in common + OWN * more] for more in own]}
-
-
-def scale_of(measured: Measured, tile: int, shapes: np.ndarray) -> float:
-    """Of a tile's estimate to what was measured, where it is near the best."""
-    v = measured.tiles[measured.names[tile]]
-    c, us, best = v.config, measured.us[shapes, tile], measured.us[shapes].min(axis=1)
-    tile = c.block_m, c.block_n, c.block_k, v.family
-    plain = np.array([model.estimate(*tile, measured.work[i], c.cluster)[0] for i in shapes])
-    near = us < 1.5 * best
-    return float(np.median((us / plain)[near if near.any() else slice(None)]))
+    return [[float(f"{w:.6g}") for w in common + OWN * more] for more in own]
 
 
 def fit_tiles(measured: Measured, tiles: list[int], folds: np.ndarray) -> tuple[dict, np.ndarray]:
@@ -168,7 +169,7 @@ def fit_tiles(measured: Measured, tiles: list[int], folds: np.ndarray) -> tuple[
             for fold in range(FOLDS):
                 out = folds[own] == fold
                 held_out[own[out], tile] = designs[tile][out] @ solve(samples[tile].where(~out), near[fold])
-            fits[measured.names[tile]] = to_fit(solve(samples[tile], near[-1]), scale_of(measured, tile, own))
+            fits[measured.names[tile]] = to_fit(solve(samples[tile], near[-1]))
             nearness = np.clip(samples[tile].best / samples[tile].us, 0.3, 1) ** 2
             missed[own] += nearness * (np.log2(measured.us[own, tile]) - held_out[own, tile])
             counts[own] += nearness
@@ -180,7 +181,8 @@ def tile_of(v: Variant) -> list:
     """What kernels/table/sm90.py, or of packed groups kernels/table/sm90_grouped.py, makes rows of: K counts elements
     of 16 bits."""
     if v.problem.op == "gemm":
-        cluster = [v.config.cluster] if v.config.cluster > 1 else []
+        c = v.config
+        cluster = [c.cluster, c.across] if c.across > 1 else [c.cluster] if c.cluster > 1 else []
         block_k = v.config.block_k * DTYPES[v.problem.a].bytes // 2
         return [v.family.full_name, v.config.block_m, v.config.block_n, block_k, *cluster]
     (cut,) = (guard for guard in v.guard if guard in CUTS)
@@ -206,7 +208,9 @@ def chosen_tiles(measured: Measured, op: str, loss: float, most: int) -> dict[st
     found = {}
     for index in sorted(set(measured.layouts)):
         print(f"of {LAYOUTS[index]}:")
-        found[LAYOUTS[index]] = choose_tiles(measured, loss, most, np.equal(measured.layouts, index))
+        own = np.equal(measured.layouts, index)
+        knowing = own & measured.knows
+        found[LAYOUTS[index]] = choose_tiles(measured, loss, most, knowing if knowing.any() else own)
     return found
 
 

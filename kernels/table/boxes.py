@@ -89,7 +89,7 @@ class Boxes:
             rows, is_right = self.config.block_m // self.config.a_boxes, self.family.swap_ab
             if name == "b_desc":
                 rows, is_right = self.config.block_n // self.halves, not self.family.swap_ab
-            return None if self.turned(name) else rows // (self.config.cluster if is_right else 1)
+            return None if self.turned(name) else rows // (self.config.below if is_right else self.config.across)
         if not self.family.any_width:
             return None
         most, share = 128 // DTYPES[self.problem.d].bytes, int(name[7:] or 1)

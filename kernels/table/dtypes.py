@@ -32,7 +32,8 @@ DTYPES = {
     )
 }
 
-# What one operand may be where the other is e4m3: rows of e4m3 take it, those that are told a_type and b_type.
+# What one operand may be where the other is e4m3: rows of e4m3 take it, those that are told a_type and b_type, or those
+# that are for just that (Problem.e5m2).
 E5M2 = DType("e5m2", "fp8e5", 1, 5, (), (), scaled=True)
 ELEMENTS = DTYPES | {E5M2.name: E5M2}
 

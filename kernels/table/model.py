@@ -103,12 +103,20 @@ def stride_class(stride: int) -> int:
     return next(c for c, step in ((3, 128), (2, 64), (1, 32), (0, 1)) if stride % step == 0)
 
 
+# Rows of A at most for which blocks that share loads are weighed whatever the strides.
+SHARED_ROWS = 256
+
+
 def is_shared(w: Work) -> bool:
-    """Whether rows of any width whose blocks share loads in clusters are weighed: where stored rows of A or B begin on
-    16 but not on 32 bytes, TMA takes twice the time for each; elsewhere sharing costs what it saves."""
-    return 0 in (stride_class(w.a_stride), stride_class(w.b_stride))
+    """Whether rows of any width whose blocks share loads in clusters are weighed. Where stored rows of A or B begin on
+    16 but not on 32 bytes, L2 gives two thirds of its bytes; and where A has few rows, each block reads nearly as much
+    of A from L2 as of B from memory. Elsewhere sharing costs what it saves."""
+    return w.m <= SHARED_ROWS or 0 in (stride_class(w.a_stride), stride_class(w.b_stride))
 
 
+# A row whose estimate is so many times the least one's is not weighed by its fit: tuning has not measured it there, and
+# fits say anything beyond what they were fitted to.
+FAR = 1.6
 PENALTY = (1.25, 1.08, 1.04, 1.0)  # of a stride's class, on the bytes that move
 
 
@@ -116,7 +124,7 @@ def split_of(family: Family, tiles: int, steps: int, multiprocessors: int) -> in
     """In how many ways K of a tile is shared: as many as find a multiprocessor; 1 where the family does not share."""
     if family.split == "cluster":
         for size in range(len(CLUSTERS) - 1, 1, -1):
-            if tiles <= CLUSTERS[size] * multiprocessors // 132 and math.ceil(steps / math.ceil(steps / size)) == size:
+            if tiles <= clusters_at_once(multiprocessors, size) and math.ceil(steps / math.ceil(steps / size)) == size:
                 return size
         return 1
     if family.split == "workspace" and 2 * tiles <= multiprocessors:
@@ -129,6 +137,11 @@ def split_of(family: Family, tiles: int, steps: int, multiprocessors: int) -> in
 CLUSTERS = (0, 132, 66, 39, 30, 22, 17, 15, 15)
 
 
+def clusters_at_once(multiprocessors: int, size: int) -> int:
+    """The same of a GPU, or a slice of one, of so many multiprocessors."""
+    return max(1, CLUSTERS[size] * multiprocessors // 132)
+
+
 def rows_of_tile(block_m: int, family: Family, m: int) -> int:
     """Rows of A that each tile works on: a balanced family shares them out evenly over as few tiles as hold them."""
     if not family.balanced or m == 0:
@@ -136,18 +149,25 @@ def rows_of_tile(block_m: int, family: Family, m: int) -> int:
     return math.ceil(math.ceil(m / math.ceil(m / block_m)) / ROW_STEP) * ROW_STEP
 
 
-def estimate(block_m: int, block_n: int, block_k: int, family: Family, w: Work, cluster: int = 1) -> tuple:
-    """(microseconds by the rates alone, and what they are made of): the first step of `features`. Of the operand that
-    `cluster` blocks share, each loads a part."""
+def estimate(
+    block_m: int, block_n: int, block_k: int, family: Family, w: Work, below: int = 1, across: int = 1
+) -> tuple:  # fmt: skip
+    """(microseconds by the rates alone, and what they are made of): the first step of `features`. Of the right operand
+    that `below` blocks share, and the left that `across` do, each loads a part."""
     block_m = rows_of_tile(block_m, family, w.m)
     tiles_m, tiles_n = math.ceil(w.m / block_m), math.ceil(w.n / block_n)
     all_steps = math.ceil(w.k / block_k)
     shares = w.count == 1 or family.grouped
     split = split_of(family, tiles_m * tiles_n * w.count, all_steps, w.multiprocessors) if shares else 1
-    tiles, steps = tiles_m * tiles_n * w.count * split, math.ceil(all_steps / split)
-    waves = math.ceil(tiles / w.multiprocessors)
+    share_a, share_b = (below, across) if family.swap_ab else (across, below)
+    blocks, at_once = share_a * share_b, w.multiprocessors
+    if blocks > 1:  # a cluster's tiles begin and end together
+        at_once = clusters_at_once(w.multiprocessors, blocks) * blocks
+    units = math.ceil(tiles_m / share_b) * math.ceil(tiles_n / share_a)
+    tiles, steps = units * blocks * w.count * split, math.ceil(all_steps / split)
+    waves = math.ceil(tiles / at_once)
     a, b = (PENALTY[stride_class(stride)] for stride in (w.a_stride, w.b_stride))
-    rows_a, rows_b = (block_m // cluster, block_n) if family.swap_ab else (block_m, block_n // cluster)
+    rows_a, rows_b = block_m // share_a, block_n // share_b
     moved = steps * (rows_a * a + rows_b * b) * block_k * w.a_bytes
     load = waves * moved / MACHINE.load * 1e-3
     multiply = waves * steps * block_m * block_n * block_k * w.a_bytes / 2 / MACHINE.multiply * 1e-3
@@ -158,10 +178,12 @@ def estimate(block_m: int, block_n: int, block_k: int, family: Family, w: Work, 
     return us, load, multiply, memory, l2, waves, tiles, steps, split, tiles_m, tiles_n
 
 
-def features(block_m: int, block_n: int, block_k: int, family: Family, w: Work, cluster: int = 1) -> list[float]:
+def features(
+    block_m: int, block_n: int, block_k: int, family: Family, w: Work, below: int = 1, across: int = 1
+) -> list[float]:  # fmt: skip
     """What the fitted formula weighs: logarithms of the estimate and its parts, their products, and the strides."""
     us, load, multiply, memory, l2, waves, tiles, steps, split, tiles_m, tiles_n = estimate(
-        block_m, block_n, block_k, family, w, cluster
+        block_m, block_n, block_k, family, w, below, across
     )
     block_m = rows_of_tile(block_m, family, w.m)
     parts = [
@@ -183,7 +205,6 @@ def features(block_m: int, block_n: int, block_k: int, family: Family, w: Work, 
 class Fit:
     """The weights of one tile and family."""
 
-    scale: float  # of `estimate` to what was measured: rows that are far behind by it are not looked at closer
     weights: tuple[tuple[float, ...], ...]  # of the features, for nn, nt, tn and tt
 
     def us(self, layout: int, found: list[float]) -> float:
@@ -224,7 +245,7 @@ def tuned(target: int, kind: str = "gemm") -> Tuned | None:
     if not path.is_file():
         return None
     found = json.loads(path.read_text())
-    fits = {name: Fit(row["scale"], tuple(map(tuple, row["weights"]))) for name, row in found["fits"].items()}
+    fits = {name: Fit(tuple(map(tuple, weights))) for name, weights in found["fits"].items()}
     tiles = dict.fromkeys(("nn", "nt", "tn", "tt"), found["tiles"]) if kind == "grouped_mm" else found["tiles"]
     tiles = {layout: tuple(map(tuple, own)) for layout, own in tiles.items()}
     return Tuned(found["origin"], tiles, tuple(map(tuple, found["known"])), fits)

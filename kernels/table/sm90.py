@@ -1,5 +1,6 @@
 """The fast set for Hopper: which tiles of dense products there are, and which ship (tuned/sm90.json says)."""
 
+import dataclasses
 import math
 
 from kernels.table.boxes import consumers
@@ -11,7 +12,8 @@ from kernels.table.targets import TARGETS
 
 MASKED = ("masked", 64, 128, 64)  # for a C or D that TMA cannot address
 # Of a layout's tiles in order of what each gained:
-FIRST = 14  # so many also come with float32 inputs or output, and with 8-bit inputs and a float16 output
+FIRST = 14  # so many also come with float32 inputs or output, and with 8-bit inputs and a float16 output,
+FIRST_SHARED = 3  # beside so many whose blocks share loads, which count for few shapes
 FLOAT = (
     ("coop", 128, 256, 64),
     ("coop_swap", 192, 192, 64),
@@ -19,7 +21,7 @@ FLOAT = (
     ("pingpong_swap", 32, 64, 128),
     ("flex_pingpong", 128, 160, 64),
 )  # and with float32 inputs, whose steps are half as deep, these
-ACTIVATED = 6  # and so many with an activation, whose code makes a large tile's epilogue several times longer
+ACTIVATED = 6  # so many whose blocks do not, with an activation, whose code makes an epilogue several times longer
 SPARE = 1024  # bytes of shared memory for barriers, and what the compiler aligns
 RATE = 40  # relative throughput where no fit says it: of float32 rows, which run as tf32
 
@@ -46,7 +48,7 @@ def block_scale_bytes(rows: int) -> int:
 
 
 def persistent_config(
-    problem: Problem, family: Family, m: int, n: int, k: int, cluster: int = 1, *, blocks: bool = False
+    problem: Problem, family: Family, m: int, n: int, k: int, cluster: int = 1, across: int = 1, *, blocks: bool = False
 ) -> Config | None:
     """The same of a tile of any width beside the buffers by which it leaves: operands that are contiguous along their
     rows come 64 of them at a time."""
@@ -67,12 +69,12 @@ def persistent_config(
         return None
     # What runs at a time is about square; where a step has two lines, or a tile no buffer, 8, as they were tuned.
     group = max(1, round(math.sqrt(132 * right / left))) if line == 128 and leaves else 8
-    return Config(m, n, k, 4, stages, group_m=group, persistent=True, buffers=buffers, cluster=cluster)
+    return Config(m, n, k, 4, stages, group_m=group, persistent=True, buffers=buffers, cluster=cluster, across=across)
 
 
 def hopper_variant(
-    problem: Problem, family: str, m: int, n: int, k: int, cluster: int = 1, *, activated: bool = False,
-    blocks: bool = False,
+    problem: Problem, family: str, m: int, n: int, k: int, cluster: int = 1, across: int = 1, *,
+    activated: bool = False, blocks: bool = False,
 ) -> Variant | None:  # fmt: skip
     """One row of a family of DENSE_SM90, or None where that cannot compute the problem or does not fit. `k` counts
     elements of 16 bits, so that a tile of float32 inputs moves as many bytes."""
@@ -81,7 +83,7 @@ def hopper_variant(
     if record.swap_ab and problem.layout[0] == "t" and m < 64:
         return None  # a narrow tile of a transposed A is no operand of the tensor cores
     if record.persistent:
-        config = persistent_config(problem, record, m, n, k, cluster, blocks=blocks)
+        config = persistent_config(problem, record, m, n, k, cluster, across, blocks=blocks)
     else:
         config = cluster_config(problem, record, m, n, k)
     if config is None:
@@ -92,6 +94,12 @@ def hopper_variant(
     if DTYPES[problem.a].scaled:
         guards.append("blocks" if blocks else "unblocked")
     return Variant(problem, config, record.kernel, 90, tuple(sorted(guards)), rate=RATE)
+
+
+def with_e5m2(row: Variant):
+    """The same for an A that is e5m2, or a B, as gradients are."""
+    for operand in ("a", "b"):
+        yield dataclasses.replace(row, problem=dataclasses.replace(row.problem, e5m2=operand))
 
 
 def hopper_rows(problem: Problem):
@@ -111,9 +119,12 @@ def tuned_rows(problem: Problem, *, blocks: bool = False):
     if found is None:
         return
     tiles = found.tiles[problem.layout]
-    heavy = [tile for tile in tiles if not DENSE_SM90[tile[0]].light_epilogue]
-    seldom = problem.d == "f32" or (DTYPES[problem.a].scaled and problem.d == "f16")
-    own = dict.fromkeys((*tiles[: FIRST if seldom else None], *(FLOAT if problem.a == "f32" else ())))
+    alone, shared = [tile for tile in tiles if len(tile) == 4], [tile for tile in tiles if len(tile) > 4]
+    heavy = [tile for tile in alone if not DENSE_SM90[tile[0]].light_epilogue]
+    if problem.d == "f32" or (DTYPES[problem.a].scaled and problem.d == "f16"):
+        tiles = (*alone[:FIRST], *shared[:FIRST_SHARED])
+    own = dict.fromkeys((*tiles, *(FLOAT if problem.a == "f32" else ())))
+    mixed = (*alone[:FIRST], *shared[:FIRST_SHARED], MASKED) if problem.a == "e4m3" and problem.d != "f16" else ()
     for tile in (*own, MASKED):
         wide = problem.a == "f32" or (DENSE_SM90[tile[0]].cooperative and problem.d == "f32")
         for activated in (False, True):
@@ -122,3 +133,5 @@ def tuned_rows(problem: Problem, *, blocks: bool = False):
             row = hopper_variant(problem, *tile, activated=activated, blocks=blocks)
             if row is not None:
                 yield row
+                if tile in mixed and not activated:
+                    yield from with_e5m2(row)

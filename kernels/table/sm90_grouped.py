@@ -80,7 +80,7 @@ SCALED_TILES = {
 def scaled_config(problem: Problem, family: Family, m: int, n: int, blocks: bool) -> Config:
     """grouped_config beside the scales: of blocks in each stage, else for each warpgroup."""
     owners = 2 if family.cooperative else 1
-    parts = m // RUN if family.swap_ab else n // 64
+    parts = m // RUN if family.swap_ab else n * DTYPES[problem.d].bytes // 128
     leaves = 2 * m * n // parts // owners * DTYPES[problem.d].bytes
     step = (m + n) * 128 + (block_scale_bytes(m) if blocks else 0)
     if not blocks:
@@ -91,16 +91,18 @@ def scaled_config(problem: Problem, family: Family, m: int, n: int, blocks: bool
 
 
 def scaled_rows(problem: Problem):
-    """The rows for packed groups of 8-bit operands whose ends cut the rows: K comes last in both, as tensor cores take
-    it. D is bfloat16."""
-    if problem.layout != "nt" or problem.d != "bf16":
+    """The rows for packed groups of 8-bit operands: K comes last in both, as tensor cores take it. Where ends cut the
+    rows D is bfloat16; where they cut K, or groups are whole matrices, float32 too, as gradients are."""
+    if problem.layout != "nt":
         return
     for (scales, precision), tiles in SCALED_TILES.items():
         for family, m, n, rate in tiles if precision == problem.precision else ():
             record = PACKED_SM90[family]
-            config = scaled_config(problem, record, m, n, scales == "blocks")
-            guard = tuple(sorted((*record.guards, "rows", "linear", scales)))
-            yield Variant(problem, config, record.kernel, 90, guard, rate)
+            whole = scales == "unblocked" and not record.swap_ab and problem.d != "f16"
+            for cut in (*(("rows",) if problem.d == "bf16" else ()), *(("equal",) if whole else ())):
+                config = scaled_config(problem, record, m, n, scales == "blocks")
+                guard = tuple(sorted((*record.guards, cut, "linear", scales)))
+                yield Variant(problem, config, record.kernel, 90, guard, rate)
 
 
 # Of large groups of arrays of pointers: tile -> its rate, as measured.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernels.table.arguments import ARGUMENTS
 from kernels.table.boxes import Boxes
-from kernels.table.dtypes import DTYPES, ELEMENTS, PRECISIONS
+from kernels.table.dtypes import DTYPES, E5M2, ELEMENTS, PRECISIONS
 from kernels.table.families import FAMILIES, REFERENCE, ROW_STEP, Family
 from kernels.table.model import Fit, Model, rough, tuned
 from kernels.table.targets import TARGETS
@@ -65,7 +65,8 @@ GUARDS = {
     "linear": "no activation",
     "cluster": "fewer tiles than half the multiprocessors, and two steps in K or more to share (of groups: all tiles "
     "together, and K of one as long as it is on average)",
-    "equal": "ends cut K of an A stored [K][M] and a B stored [K][N], or none; groups stand whole stored rows apart",
+    "equal": "ends cut K of an A stored [K][M] and a B stored [K][N], of 8-bit operands [M][K] and [N][K], or none; "
+    "groups stand whole stored rows apart",
     "rows": "ends cut the rows of an A stored [M][K]; B's groups stand whole stored rows apart",
     "swish": "what gates is silu",
     "blocks": "scales of blocks: for A of 1 x 128, for B of 128 x 128",
@@ -98,6 +99,7 @@ class Problem:
     d: str  # element type of C, D and bias
     precision: str
     layout: str
+    e5m2: str = ""  # which of A and B, of type e4m3, is e5m2 instead: "a" or "b"
 
     def check(self) -> None:
         require(self.op in OPS + HELPERS, "op", self.op, OPS + HELPERS)
@@ -107,11 +109,17 @@ class Problem:
         require(self.d in allowed, "d", self.d, allowed)
         require(self.precision in a.precisions, "precision", self.precision, a.precisions)
         require(self.layout in LAYOUTS, "layout", self.layout, LAYOUTS)
+        mixed = ("", "a", "b") if self.a == "e4m3" else ("",)
+        require(self.e5m2 in mixed, "e5m2", self.e5m2, mixed)
+
+    def type_of(self, operand: str) -> str:
+        """Of "a" or "b"."""
+        return E5M2.name if operand == self.e5m2 else self.a
 
     @property
     def name(self) -> str:
         precision = "" if self.precision == "exact" else f"_{self.precision}"
-        return f"{self.op}_{self.a}_{self.a}_{self.d}{precision}_{self.layout}"
+        return f"{self.op}_{self.type_of('a')}_{self.type_of('b')}_{self.d}{precision}_{self.layout}"
 
 
 def measured_as(problem: Problem, blocks: bool) -> str:
@@ -137,6 +145,7 @@ class Config:
     a_boxes: int = 1  # copies, one below the other, in which a step's A comes
     buffers: int = 1  # of each warpgroup, through which a tile leaves in turn
     cluster: int = 1  # blocks that share what they load
+    across: int = 1  # of them side by side, which share the left operand; those below one another share the right
 
     def check(self) -> None:
         for field in ("block_m", "block_n", "block_k"):
@@ -148,16 +157,27 @@ class Config:
         require(self.parts in (1, 2, 4), "parts", self.parts, (1, 2, 4))
         require(self.block_m % self.a_boxes == 0, "a_boxes", self.a_boxes, "a divisor of block_m")
         require(self.buffers in (1, 2), "buffers", self.buffers, (1, 2))
-        require(self.cluster in (1, 2, 4), "cluster", self.cluster, (1, 2, 4))
+        require(self.cluster in (1, 2, 4, 8), "cluster", self.cluster, (1, 2, 4, 8))
+        across = tuple(blocks for blocks in (1, 2, 4) if blocks <= self.cluster)
+        require(self.across in across, "across", self.across, across)
+
+    @property
+    def below(self) -> int:
+        """Blocks of a cluster below one another."""
+        return self.cluster // self.across
 
     @property
     def name(self) -> str:
         parts = f"_p{self.parts}" if self.parts > 1 else ""
         order = f"_g{self.group_m}" if self.group_m != 8 else ""
         buffers = f"_b{self.buffers}" if self.buffers > 1 else ""
-        cluster = f"_c{self.cluster}" if self.cluster > 1 else ""
+        cluster = f"_{self.cluster_name}" if self.cluster > 1 else ""
         tile = f"{self.block_m}x{self.block_n}x{self.block_k}_w{self.warps}_s{self.stages}"
         return f"{tile}{parts}{order}{buffers}{cluster}"
+
+    @property
+    def cluster_name(self) -> str:
+        return f"c{self.below}x{self.across}" if self.across > 1 else f"c{self.cluster}"
 
 
 @dataclass(frozen=True)
@@ -210,7 +230,7 @@ class Variant(Boxes):
         the types."""
         block_k = self.config.block_k * DTYPES[self.problem.a].bytes // 2
         cut = "".join(f"_{guard}" for guard in self.guard if guard in CUTS)
-        cluster = f"_c{self.config.cluster}" if self.config.cluster > 1 else ""
+        cluster = f"_{self.config.cluster_name}" if self.config.cluster > 1 else ""
         return f"{self.config.block_m}x{self.config.block_n}x{block_k}_{self.family.full_name}{cut}{cluster}"
 
     @property
@@ -273,7 +293,10 @@ class Variant(Boxes):
             # What blocks of a cluster share comes in whole units of 8 rows, or of 64 where it is turned.
             unit = 64 if self.turned("a_desc" if self.family.swap_ab else "b_desc") else 8
             shares = math.ceil(self.right / unit)
-            require(shares % c.cluster == 0, "cluster", c.cluster, f"a divisor of {shares}, the units of {self.right}")
+            require(shares % c.below == 0, "cluster", c.cluster, f"a divisor of {shares}, the units of {self.right}")
+            unit = 64 if self.turned("b_desc" if self.family.swap_ab else "a_desc") else 8
+            shares = math.ceil(self.left / unit)
+            require(shares % c.across == 0, "across", c.across, f"a divisor of {shares}, the units of {self.left}")
         else:
             for field in ("block_m", "block_n", "block_k"):
                 size = getattr(c, field)
@@ -307,6 +330,7 @@ class Variant(Boxes):
             "PARTS": self.config.parts,
             "BUFFERS": self.config.buffers,
             "CLUSTER": self.config.cluster,
+            "ACROSS": self.config.across,
             "SWAP": int(self.family.swap_ab),
             "PINGPONG": int(not self.family.cooperative),
             "RUN": self.config.block_m // self.config.a_boxes if self.config.a_boxes > 1 else 0,

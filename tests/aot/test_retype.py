@@ -8,7 +8,7 @@ import pytest
 
 from aot import compile as aot_compile
 from aot.compile import compile_twins, compile_variant
-from aot.retype import float16_twin, retype, retype_metadata
+from aot.retype import e4m3_twin, float16_twin, retype, retype_metadata
 from kernels.table.spec import Config
 from kernels.table.targets import DEFAULT_TARGETS
 from kernels.table.variants import variants
@@ -41,7 +41,7 @@ def test_a_row_of_each_kernel_drawn_anew_has_the_bytes_that_the_compiler_gives_i
     variant, twin = random.Random(SEED).choice(PAIRS[key])
     alone = []
     monkeypatch.setattr(aot_compile, "compile_variant", lambda *words: alone.append(words) or compile_variant(*words))
-    made, other = compile_twins(variant, twin)
+    made, other = compile_twins(variant, (twin,))
     assert (made.variant, other.variant) == (variant.name, twin.name)
     assert tells(*key) in (None, not alone), f"seed {SEED}: {variant.name}"
     if not alone:
@@ -55,7 +55,8 @@ def test_every_product_with_bfloat16_has_a_twin_and_nothing_else_has():
     for variant in table:
         twin = float16_twin(variant)
         problem, is_product = variant.problem, variant.problem.op in ("gemm", "grouped_gemm", "grouped_mm", "moe_mm")
-        assert (twin is not None) == (is_product and "bf16" in (problem.a, problem.d)), variant.name
+        has_bf16 = "bf16" in (problem.a, problem.d) and not problem.e5m2  # which are twins of another kind
+        assert (twin is not None) == (is_product and has_bf16), variant.name
         if twin is None:
             continue
         assert twin.problem == dataclasses.replace(
@@ -124,6 +125,42 @@ def test_a_twin_whose_text_does_not_tell_is_compiled_by_itself():
         if v.kernel == "portable.gemm.gemm" and (v.problem.a, v.problem.layout, v.guard) == ("bf16", "nt", ("align16",))
     )  # fmt: skip
     small = dataclasses.replace(reference, config=Config(64, 64, 32, warps=4, stages=1))
-    made = compile_twins(small, float16_twin(small))
+    made = compile_twins(small, (float16_twin(small),))
     assert [a.variant for a in made] == [small.name, float16_twin(small).name]
     assert made[1] == compile_variant(float16_twin(small))
+
+
+MIXED = [v for v in variants((90,)) if v.problem.e5m2]
+OF_BYTES = "\twgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {%f1}, %rd1, %rd2, 1, 1, 1;"
+
+
+@pytest.mark.parametrize(("swap", "e5m2", "types"), [
+    (False, "a", "e5m2.e4m3"), (False, "b", "e4m3.e5m2"), (True, "a", "e4m3.e5m2"), (True, "b", "e5m2.e4m3"),
+])  # fmt: skip
+def test_the_left_operand_of_the_instruction_is_b_where_operands_are_swapped(swap, e5m2, types):
+    twin = next(v for v in MIXED if (v.family.swap_ab, v.problem.e5m2) == (swap, e5m2))
+    base = e4m3_twin(twin)
+    assert base.problem == dataclasses.replace(twin.problem, e5m2="") and e4m3_twin(base) is None
+    made = retype(f".entry {base.symbol}(\n{OF_BYTES}\n\tcvt.rn.bf16x2.f32 %r1, %r2, %r3;", base, twin)
+    assert made == f".entry {twin.symbol}(\n{OF_BYTES.replace('e4m3.e4m3', types)}\n\tcvt.rn.bf16x2.f32 %r1, %r2, %r3;"
+    for line in ("", "\tcvt.rn.satfinite.e4m3x2.f32 %rs1, %f1, %f2;"):  # no product; something else that knows bytes
+        assert retype(f".entry {base.symbol}(\n{line and OF_BYTES}\n{line}", base, twin) is None
+
+
+def test_a_row_with_an_e5m2_operand_has_other_products_and_nothing_else():
+    """Compiled by itself or with the row that its text is of; both from the same text."""
+    twin = random.Random(SEED).choice([v for v in MIXED if v.config.block_m * v.config.block_n <= 64 * 128])
+    base = e4m3_twin(twin)
+    alone, (made, other) = compile_variant(twin), compile_twins(base, (twin,))
+    assert alone == other and (made.variant, other.variant) == (base.name, twin.name), f"seed {SEED}: {twin.name}"
+    assert other.entry == twin.symbol and other.cubin != made.cubin
+    facts = ("params", "registers", "shared_bytes", "boxes", "warps")
+    assert [getattr(made, name) for name in facts] == [getattr(other, name) for name in facts]
+
+
+def test_rows_of_e4m3_that_ship_first_have_twins_for_either_operand():
+    names = {v.name for v in variants((90,))}
+    assert {v.problem.e5m2 for v in MIXED} == {"a", "b"} and {v.problem.d for v in MIXED} == {"bf16", "f32"}
+    for v in MIXED:
+        other = dataclasses.replace(v.problem, e5m2="b" if v.problem.e5m2 == "a" else "a")
+        assert {e4m3_twin(v).name, dataclasses.replace(v, problem=other).name} <= names

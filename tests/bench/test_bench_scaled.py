@@ -5,17 +5,20 @@ import json
 import pytest
 
 from bench.report.scaled import NAMES, lines, scaled_item, scaled_words, summarise
-from bench.suites.scaled import BLOCKS, KINDS, LIST, drawn, drawn_groups, listed
+from bench.suites.scaled import BLOCKS, GRADIENTS, KINDS, LIST, drawn, drawn_groups, gradients, listed
 
 ROWS = [
-    {"kind": kind, "m": m, "recipe": recipe, "accumulation": sums, "ours_us": 10.0, "bf16_us": 18.0, "floor_us": 8.0 if
-     m == 4096 else 12.0, "peers": {"torch.scaled_mm": us}}
+    {"kind": kind, "m": m, "n": 500, "k": 1000, "recipe": recipe, "accumulation": sums, "ours_us": 10.0,
+     "bf16_us": 18.0, "floor_us": 8.0 if m == 4096 else 12.0, "peers": {"torch.scaled_mm": us}}
     for kind in ("list", "drawn") for recipe, sums in KINDS for m, us in ((4096, 12.0), (16, 27.0))
 ]  # fmt: skip
 GROUPS = [
     {**row, "kind": "groups", "filled": 4, "peers": {"torch.scaled_grouped_mm": 20.0}} for row in ROWS
     if row["kind"] == "drawn" and row["recipe"] != "tensor"
 ]  # fmt: skip
+OF_WEIGHTS = [
+    {**row, "kind": "gradients", "m": 800, "k": 4 * row["m"], "peers": {}} for row in GROUPS if row["recipe"] == "row"
+]
 
 
 def test_a_seed_draws_its_shapes_again_and_none_of_the_list():
@@ -44,6 +47,24 @@ def test_groups_stand_beside_torchs_and_count_rows_of_one():
     assert "a number each, float32 sums" not in found["groups"]
 
 
+def test_a_seed_draws_its_gradients_again_and_half_of_them_for_torch():
+    found = gradients(7, 12)
+    assert found[:8] == gradients(7, 5) and found != gradients(8, 12) and len(found) == 12 + len(GRADIENTS)
+    for one in found:
+        assert one["ragged"] == "K" and sum(one["sizes"]) == one["k"] and one["m"] % 16 == one["n"] % 16 == 0
+        assert len(one["sizes"]) == one["groups"] and one["filled"] == sum(size > 0 for size in one["sizes"])
+    odd = [any(size % 16 for size in one["sizes"]) for one in found[len(GRADIENTS) :]]
+    assert 3 < sum(odd) < 9
+
+
+def test_gradients_are_large_by_k_of_a_group():
+    ((kind, own),) = summarise(OF_WEIGHTS).items()
+    one = own["of rows and columns, float32 sums"]
+    assert (kind, one["shapes"], one["beside"]) == ("gradients", 2, 0) and "few_bf16" not in one
+    assert one["large_rate"] == pytest.approx(2 * 800 * 500 * 4 * 4096 / 10 * 1e-6)  # one of two: 4,096 in each of four
+    assert one["large_bf16"] == pytest.approx(1.8)
+
+
 def test_a_summary_has_each_recipe_and_way_to_add():
     found = summarise(ROWS)
     assert {kind: list(own) for kind, own in found.items()} == {
@@ -55,7 +76,7 @@ def test_a_summary_has_each_recipe_and_way_to_add():
     assert one["large_bf16"] == one["few_bf16"] == pytest.approx(1.8)
     assert one["few_share"] == pytest.approx(1.2)  # 12 us of the 10 that were taken
     assert summarise(ROWS[:1])["list"]["a number each, float32 sums"].keys() == {
-        "shapes", "beside", "mean", "low", "least", "large_bf16",
+        "shapes", "beside", "mean", "low", "least", "large_rate", "large_bf16",
     }  # fmt: skip
     assert any("1.80" in line for line in lines(found))
 

@@ -15,7 +15,8 @@ pytestmark = needs(90)  # these rows are Hopper's
 
 M, N, K, LD, BATCH = 96, 80, 64, 128, 3
 NONE = 3  # LIBGEMM_RAGGED_NONE
-TYPES = {"f16": 1, "bf16": 2, "f32": 3}
+TYPES = {"f16": 1, "bf16": 2, "f32": 3, "e4m3": 4}
+PRECISIONS = {"tf32": 1, "fast": 4}
 LAYOUTS = ("nn", "nt", "tn", "tt")
 FACTS = ("handle", "kernel", "grid", "block", "cluster", "shared", "programmatic", "device")
 
@@ -107,9 +108,12 @@ def test_a_batch_is_launched_as_groups_of_one_size(layout):
 
 @in_stand_in()
 def test_every_such_row_serves_batches_by_name():
-    assert len(equal_rows()) > 20
+    assert len(equal_rows()) > 20 and {v.a_type for v in equal_rows()} == set(TYPES)
     for v in equal_rows():
-        types = {"a_type": TYPES[v.a_type], "d_type": TYPES[v.d_type], "precision": int(v.precision == "tf32")}
+        types = {"a_type": TYPES[v.a_type], "d_type": TYPES[v.d_type], "precision": PRECISIONS.get(v.precision, 0)}
+        if v.a_type == "e4m3":
+            scales = {"batch_stride_a_scale": 2 * M, "batch_stride_b_scale": 2 * N}
+            types |= {"scaling": 2, "a_scale": at(9), "b_scale": at(10), **scales}
         if "_cluster" in v.name:  # it needs some K to share
             types |= {"k": 4096, **{f"ld{x}": 4096 for x in "abcd"}}
         call = batch("nt"[v.trans_a] + "nt"[v.trans_b], **types, variant=v.name)

@@ -55,11 +55,21 @@ def test_every_fast_row_launches_as_many_blocks_as_fit():
     for v in rows:
         ok(call_of(v).run())
         launch = last_launch()
-        blocks = {1: MULTIPROCESSORS, 2: 66 * 2, 4: 30 * 4}[v.ctas]  # that find place, of clusters on neighbours
+        # That find place: clusters on neighbours.
+        blocks = {1: MULTIPROCESSORS, 2: 66 * 2, 4: 30 * 4, 8: 15 * 8}[v.ctas]
         assert launch["grid"] == [min(tiles(v, 1000, 776) * v.ctas, blocks), 1, 1], v.name
         assert launch["cluster"] == v.ctas, v.name
         assert (launch["block"], launch["shared"]) == ([32 * v.warps, 1, 1], v.shared_bytes), v.name
     assert len(launches()) == len(rows)
+
+
+@in_stand_in(SMS=7)
+def test_a_slice_of_a_gpu_too_small_for_its_share_of_clusters_launches_one():
+    for v in fast_rows():
+        if v.ctas > 4:
+            ok(call_of(v).run())
+            assert (last_launch()["grid"], last_launch()["cluster"]) == ([v.ctas, 1, 1], v.ctas), v.name
+    assert len(launches()) > 0
 
 
 @in_stand_in()

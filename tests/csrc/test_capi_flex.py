@@ -5,13 +5,14 @@ import struct
 
 import libgemm
 from built import needs
-from calls import last_launch, ok
+from calls import last_launch, ok, records
 from libgemm.inspect import variants
 from stand_in import in_stand_in, run
 from test_capi_fast import call_of, fast_rows, maps
 from test_capi_threads import PROGRAMS, SANITIZERS, sanitized, sources
 
 from kernels.table.families import DENSE_SM90
+from kernels.table.model import SHARED_ROWS
 
 pytestmark = needs(90)
 
@@ -29,15 +30,20 @@ def box_of(launch: dict, name: str) -> tuple[int, int]:
 
 @in_stand_in()
 def test_boxes_are_those_of_the_tile_and_d_leaves_by_as_many_as_its_width_needs():
-    seen = set()
+    seen, forms = set(), set()
     for v in persistent_rows():
         ok(call_of(v).run())
         launch, swap = last_launch(), DENSE_SM90[v.family].swap_ab
+        config = records()[v.name]["config"]
+        across = config["across"]
+        below = config["cluster"] // across
         a, b = box_of(launch, "a"), box_of(launch, "b")
         turned_a, turned_b = (v.block_k, min(64, v.block_m)), (v.block_k, min(64, v.block_n))
         inner = 32 if v.a_type == "f32" else 64  # 128 bytes
-        assert a == (turned_a if v.trans_a else (v.block_m // (v.ctas if swap else 1), inner)), v.name
-        assert b == ((v.block_n // (1 if swap else v.ctas), inner) if v.trans_b else turned_b), v.name
+        assert v.ctas == config["cluster"], v.name
+        assert a == (turned_a if v.trans_a else (v.block_m // (below if swap else across), inner)), v.name
+        assert b == ((v.block_n // (across if swap else below), inner) if v.trans_b else turned_b), v.name
+        forms.add((below, across))
         width = v.block_m if swap else v.block_n
         parts = {64: "d", 32: "d_2", 16: "d_4", 8: "d_8"}
         if not DENSE_SM90[v.family].any_width:
@@ -49,7 +55,7 @@ def test_boxes_are_those_of_the_tile_and_d_leaves_by_as_many_as_its_width_needs(
             if name in used:
                 assert size in box_of(launch, name), (v.name, name)
         seen |= used
-    assert seen == {"d", "d_2", "d_4", "d_8"}
+    assert seen == {"d", "d_2", "d_4", "d_8"} and forms >= {(1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (2, 2), (4, 2)}
 
 
 @in_stand_in()
@@ -77,14 +83,15 @@ def test_a_tile_narrower_than_the_widest_part_of_d_gives_a_launch_a_map_for_it_a
     assert (done.returncode, done.stdout) == (0, "32\n"), done.stdout + done.stderr
 
 
-def test_blocks_that_load_for_each_other_are_chosen_where_rows_begin_on_16_bytes_alone():
+def test_blocks_that_load_for_each_other_are_chosen_where_rows_begin_on_16_bytes_or_are_few():
     blocks = {v.name: v.ctas for v in variants()}
-    shared = {False: set(), True: set()}
+    shared = {"aligned": set(), "not": set(), "few": set()}
     for m, n, k, layout in itertools.product(
-        (200, 1000, 4104), (520, 3080, 8200), (264, 2056), ("nn", "nt", "tn", "tt")
+        (40, 72, 200, 1000, 4104), (520, 3080, 8200), (264, 2056), ("nn", "nt", "tn", "tt")
     ):
         for off in (False, True):
             sizes = [size if off else size // 16 * 16 for size in (m, n, k)]
             choice = libgemm.explain(*sizes, "bf16", layout=layout, target=90)
-            shared[off].add(blocks[choice.variant.name])
-    assert shared[False] == {1} and shared[True] >= {1, 2}
+            kind = "not" if off else "few" if m <= SHARED_ROWS else "aligned"
+            shared[kind].add(blocks[choice.variant.name])
+    assert shared["aligned"] == {1} and shared["not"] >= {1, 2, 4} and shared["few"] >= {1, 2}, shared

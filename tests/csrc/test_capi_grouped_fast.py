@@ -196,6 +196,26 @@ def pinned(v, ragged: int, **fields) -> Call:
     return call(ragged, "nt"[v.trans_a] + "nt"[v.trans_b], variant=v.name, **types, **fields)
 
 
+@in_stand_in()
+def test_of_8_bit_operands_ends_cut_a_contiguous_k():
+    """A group begins anywhere in a line; loads begin before it, at 16 bytes, which the kernel sees to."""
+    e4m3 = {"a_type": 4, "d_type": 2, "scaling": 2, "a_scale": at(9), "b_scale": at(10)}
+    strides = {"batch_stride_a_scale": M, "batch_stride_b_scale": N}
+    for ragged, fields in itertools.product((INNER, NOTHING), ({}, {"scaling": 1}, {"precision": 4}, {"d_type": 3})):
+        made = call(ragged, "nt", **{**e4m3, **strides, **fields})
+        assert kind(made) == "equal", (ragged, fields)
+        ok(made.run())
+        found = values(last_launch())
+        assert [found[f"batch_stride_{x}_scale"] for x in "ab"] == [M, N] and found["d_step"] == M
+    for layout in LAYOUTS:
+        if layout != "nt":
+            assert kind(call(INNER, layout, **e4m3)) == kind(call(NOTHING, layout, **e4m3)) == ""
+    for fields in ({"d_type": 1}, {"activation": 1}, {"b_type": 5}, {"lda": LD + 8}, {"k": 0}):
+        assert kind(call(INNER, "nt", **{**e4m3, **fields})) == "", fields
+    assert kind(call(NOTHING, "nt", **{**e4m3, "scaling": 3})) == ""  # blocks
+    assert kind(call(INNER, "nt")) == ""  # 16-bit operands: not within a stored row
+
+
 def most_tiles(v, ragged: int, m: int, n: int) -> int:
     rows = m // v.block_m + GROUPS if ragged == ROWS else GROUPS * -(-m // v.block_m)
     return rows * -(-n // v.block_n)
@@ -207,7 +227,7 @@ def test_every_row_launches_as_many_blocks_as_fit_and_describes_matrices_group_b
     assert len(seen) > 40 and len(fast_rows("rows")) + len(fast_rows("equal")) == len(seen)
     for v in seen:
         element, d_bytes = (BYTES.get(x, 2) for x in (v.a_type, v.d_type))
-        cuts_k = v.trans_a and not v.trans_b
+        cuts_k = v.a_type == "e4m3" or (v.trans_a and not v.trans_b)
         for ragged in (ROWS,) if "_rows" in v.name else (INNER, NOTHING) if cuts_k else (NOTHING,):
             for m, n in ((M, N), (3000, 128)):
                 ok(pinned(v, ragged, m=m, n=n, beta=1.0, lda=4096).set(batch_stride_a=4096 * 5000).run())

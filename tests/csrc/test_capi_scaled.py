@@ -13,6 +13,7 @@ from libgemm.inspect import variants
 from stand_in import in_stand_in
 from test_capi_fast import maps
 
+NAMES = {4: "e4m3", 5: "e5m2"}
 E5M2 = lib.LIBGEMM_E5M2
 E4M3 = {"a_type": lib.LIBGEMM_E4M3, "d_type": lib.LIBGEMM_BF16}
 SIZES = {"m": 1000, "n": 784, "k": 528, "lda": 528, "ldb": 528, "ldc": 784, "ldd": 784, "trans_b": 1}
@@ -79,7 +80,7 @@ def test_a_kernel_is_told_where_scales_are_and_what_they_are(precision, d_type):
 
 @pytest.mark.parametrize("op", ["gemm", "grouped_mm"])
 @in_stand_in()
-def test_one_operand_of_e5m2_is_told_to_rows_that_take_it(op):
+def test_one_operand_of_e5m2_runs_rows_that_are_told_of_it_or_are_for_it(op):
     make = scaled if op == "gemm" else packed
     for a, b, kind in itertools.product((lib.LIBGEMM_E4M3, E5M2), (lib.LIBGEMM_E4M3, E5M2), range(6)):
         call = make(kind, a_type=a, b_type=b)
@@ -87,10 +88,11 @@ def test_one_operand_of_e5m2_is_told_to_rows_that_take_it(op):
             refused(call.run(), "UNSUPPORTED", "e5m2")
             continue
         ok(call.run())
-        found, mixed = values(last_launch()), a != b
-        assert "portable" in records()[last_launch()["variant"]]["kernel"] or not mixed
-        if mixed:
+        found, name = values(last_launch()), last_launch()["variant"]
+        if "portable" in records()[name]["kernel"]:
             assert (found["a_type"], found["b_type"], found["scaling"]) == (a, b, kind)
+        else:
+            assert f"_{NAMES[a]}_{NAMES[b]}_" in name and (a == b or op == "gemm"), name
     ok(make(2, a_type=lib.LIBGEMM_E4M3).run())  # b_type 0; and on reference rows it is said, too
     ok(make(2, lda=529).run())
     assert [values(last_launch())[f"{x}_type"] for x in "ab"] == [lib.LIBGEMM_E4M3] * 2
@@ -98,13 +100,14 @@ def test_one_operand_of_e5m2_is_told_to_rows_that_take_it(op):
 
 @needs(90)
 @in_stand_in()
-def test_mixed_operands_are_not_copied_for_rows_that_do_not_take_them():
-    """As those of one type are, where TMA cannot read them or K comes first."""
+def test_mixed_operands_are_copied_as_those_of_one_type_are_where_rows_take_them():
+    """Where TMA cannot read them or K comes first; into float16 no fast row takes them."""
     for odd in ({"lda": 529}, {"trans_a": 1, "lda": 1000}, {"trans_b": 0, "ldb": 784}, {"b": at(1) + 3}):
         alike, mixed = (scaled(**odd, b_type=b).set(workspace=at(6)) for b in (lib.LIBGEMM_E4M3, E5M2))
+        half = scaled(**odd, b_type=E5M2, d_type=1).set(workspace=at(6))
         needed = alike.workspace()
-        assert needed > 0 == mixed.workspace()
-        for call, count in ((alike, 2), (mixed, 1)):
+        assert needed == mixed.workspace() > 0 == half.workspace()
+        for call, count in ((alike, 2), (mixed, 2), (half, 1)):
             before = len(launches())
             ok(call.set(workspace_bytes=needed).run())
             assert len(launches()) - before == count, odd
@@ -118,9 +121,11 @@ def test_a_mixed_product_is_no_known_one_of_equal_types():
     for call in (fast, mixed, fast, mixed):
         ok(call.run())
         names.append(last_launch()["variant"])
-    assert names[0] == names[2] != names[1] == names[3] and "descriptor" in names[0]
-    fastest = names[0]
-    refused(scaled(b_type=E5M2, variant=fastest).run(), "UNSUPPORTED", "an A and a B that both are LIBGEMM_E4M3")
+    assert names[0] == names[2] != names[1] == names[3] and all("descriptor" in name for name in names)
+    words = "an A and a B of the two 8-bit types that its name has"
+    for types, name in (({"b_type": E5M2}, names[0]), ({}, names[1]), ({"a_type": E5M2, "b_type": 4}, names[1])):
+        refused(scaled(**types, variant=name).run(), "UNSUPPORTED", words)
+    ok(scaled(b_type=E5M2, variant=names[1]).run())
 
 
 def packed(kind: int, **fields) -> Call:
@@ -158,8 +163,10 @@ def test_hopper_has_fast_kernels_for_packed_rows_and_their_scales():
         ok(packed(kind, precision=precision, **STRIDES).run())
         name = last_launch()["variant"]
         assert ("_scaled_" in name) == fast and ("_blocks" in name) == (kind == 3), name
-    for change in ({"activation": 1}, {"d_type": 1}, {"ragged": 3}, {"trans_b": 0, "ldb": 784}):
-        stacked = {"batch_stride_a": 96 * 528, "batch_stride_d": 96 * 784}
+    stacked = {"batch_stride_a": 96 * 528, "batch_stride_d": 96 * 784}
+    ok(packed(2, **stacked, ragged=3).run())
+    assert "_scaled_" in last_launch()["variant"]
+    for change in ({"activation": 1}, {"d_type": 1}, {"trans_b": 0, "ldb": 784}):
         ok(packed(2, **stacked, **change).run())
         assert "_scaled_" not in last_launch()["variant"]
 

@@ -12,7 +12,8 @@ void check_types(const struct launch *l, int32_t a_type, int32_t b_type) {
   int32_t b = b_type ? b_type : a_type;
   REQUIRE(l->row->a_type == (a_type == LIBGEMM_E5M2 ? LIBGEMM_E4M3 : a_type), "%s", l->row->name);
   REQUIRE(a_type == b ? a_type != LIBGEMM_E5M2 : is_8_bit(a_type) && is_8_bit(b), "types %d, %d", a_type, b);
-  REQUIRE(a_type == b || has(l, "a_type"), "%s", l->row->name);
+  enum pair pair = a_type == LIBGEMM_E5M2 ? PAIR_E5M2_A : b == LIBGEMM_E5M2 ? PAIR_E5M2_B : PAIR_E5M2_NONE;
+  REQUIRE(l->row->pair == (has(l, "a_type") ? PAIR_TOLD : pair), "%s", l->row->name);
   if (has(l, "a_type")) REQUIRE(value(l, "a_type") == a_type && value(l, "b_type") == b, "%s", l->row->name);
 }
 
@@ -156,7 +157,8 @@ static void check_align16(const struct launch *l, const struct operands *o) {
 static void check_cuts(const struct launch *l, const struct operands *o) {
   if (l->row->guard & GUARD_ROWS) REQUIRE(o->ragged == LIBGEMM_RAGGED_M && !o->trans_a, "%s", l->row->name);
   if (l->row->guard & GUARD_EQUAL) {
-    bool cut_k = o->ragged == LIBGEMM_RAGGED_K && o->trans_a && !o->trans_b;
+    bool contiguous = !o->trans_a && o->trans_b, rows = o->trans_a && !o->trans_b; /* K */
+    bool cut_k = o->ragged == LIBGEMM_RAGGED_K && (o->a_bytes == 1 ? contiguous : rows);
     REQUIRE(cut_k || o->ragged == LIBGEMM_RAGGED_NONE, "%s", l->row->name);
   }
 }

@@ -50,7 +50,7 @@ def rows_cases(case: Case, activations, large: bool):
         yield cut(case, FEW, n=120, k=k, bias="row")
         for rows in (1, 130):  # a single row of A is as long as it is wide, whatever stood behind it
             yield cut(case, (rows,), n=128, k=whole(k, step_of(case.a_type)), beta=1.0, c="in_place")
-    neighbours = NEIGHBOURS[:1] if case.a_type == "e4m3" else NEIGHBOURS  # which has no infinity
+    neighbours = neighbours_of(case)
     for values in neighbours:
         yield cut(case, (70, 33, 1, 130, 16, 8, 64), n=136, **deep, values=values, beta=1.0, c="separate")
     if not case.scaling:  # which that entry does not take
@@ -62,8 +62,13 @@ def rows_cases(case: Case, activations, large: bool):
         yield cut(case, (5000, 1, 0, 3000), n=2056, k=448, tail=300, zero=True)  # many tiles for each block
 
 
+def neighbours_of(case: Case) -> tuple:
+    """What may stand beside a group's numbers; e4m3 has no infinity."""
+    return NEIGHBOURS[:1] if case.a_type == "e4m3" else NEIGHBOURS
+
+
 def inner_cases(case: Case, activations, large: bool):
-    """Ends that cut K, of an A and a B that are not contiguous in it."""
+    """Ends that cut K, of an A and a B that are not contiguous in it, or of 8-bit ones, which are."""
     epilogue = {"alpha": -0.5, "beta": 2.0, "bias": "each", "activation": activations[-1]}
     case = replace(case, ragged="k")
     yield cut(case, ODD_K, m=72, n=136, **epilogue, c="separate", tail=9, pads=(8, 16, 0, 8))
@@ -72,7 +77,7 @@ def inner_cases(case: Case, activations, large: bool):
         yield cut(case, ODD_K, m=m, n=n, wide=i % 2 == 1, tail=i % 3 * 20)
         more = {"c": ("in_place", "separate", "out")[i % 3], "bias": ("row", "each")[i % 2]}
         yield cut(case, ODD_K[::-1], m=m, n=n, **{**epilogue, **more}, pads=(8, 16, 24, 8))
-    for values in NEIGHBOURS:
+    for values in neighbours_of(case):
         yield cut(case, ODD_K, m=130, n=136, values=values, tail=5)
         yield cut(case, (1, 1, 64, 1, 63, 2, 0, 5), m=64, n=128, values=values, beta=1.0, c="separate")
     for sizes in ((1000,), (0,), (0, 0, 0), MOSTLY_EMPTY, (1000, 3, 0, 512)):
@@ -93,7 +98,7 @@ def batch_cases(case: Case, activations, large: bool):
         for k in (8, 72, 200):
             yield fit(case, groups=5, m=m, n=n, k=k)
         yield fit(case, groups=3, m=m, n=n, k=72, **{**epilogue, **more}, pads=(8, 16, 24, 8))
-    for values in NEIGHBOURS:
+    for values in neighbours_of(case):
         yield fit(case, groups=4, m=7, n=120, k=72, values=values, bias="row")
         yield fit(case, groups=4, m=130, n=136, k=64, values=values)
     yield fit(case, groups=300, m=9, n=16, k=512, bias="each")
@@ -155,7 +160,7 @@ def group_cases(v):
     case = Case(entry="grouped_mm", trans_a=bool(v.trans_a), trans_b=bool(v.trans_b), variant=v.name, **types)
     if v.a_type == "e4m3":
         case = replace(case, scaling=BLOCK_SCALINGS[0] if "_blocks" in v.name else "row")
-    fits_k = v.trans_a and not v.trans_b
+    fits_k = v.a_type == "e4m3" or (v.trans_a and not v.trans_b)
     inner, batch = (shared_inner_cases, shared_batch_cases) if "_cluster" in v.name else (inner_cases, batch_cases)
     kinds = (rows_cases,) if "_rows" in v.name else (inner, batch) if fits_k else (batch,)
     for cases in kinds:

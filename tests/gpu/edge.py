@@ -94,6 +94,11 @@ def scalings_of(v) -> tuple:
     return SCALINGS if not is_fast(v) and not v.single and v.precision == "exact" else SCALINGS[:3]
 
 
+def e5m2_of(v) -> str:
+    """Which of A and B a variant for 8-bit operands takes as e5m2."""
+    return "a" if "_e5m2_e4m3_" in v.name else "b" if "_e4m3_e5m2_" in v.name else ""
+
+
 def variant_cases(v):
     """Problems that satisfy a variant's guard: all operands moved off alignment unless the guard forbids it."""
     if is_fast(v):
@@ -103,7 +108,7 @@ def variant_cases(v):
     types = {"a_type": v.a_type, "d_type": v.d_type, "precision": v.precision or "exact"}
     case = Case(entry=entry, trans_a=bool(v.trans_a), trans_b=bool(v.trans_b), variant=v.name, **types)
     scalings = scalings_of(v)
-    case = replace(case, scaling=scalings[0])
+    case = replace(case, scaling=scalings[0], e5m2=e5m2_of(v))
     # A few tiles and part of one: rows that split K refuse more than half as many as there are multiprocessors.
     step = step_of(v.a_type)
     sizes = {"m": 200 if v.op != "gemm" else 2 * v.block_m + step, "n": whole(136, step), "k": whole(264, step)}

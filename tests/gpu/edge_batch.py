@@ -56,3 +56,44 @@ def rows_in_batches(ctx: Context):
             rows.append(d[:, 0].view(torch.int16).clone())
         same = all(torch.equal(rows[0], row) for row in rows[1:])
         yield [] if same else [f"{dtype} N {n} K {k} close {close} bias {more}: a row's bits depend on M"]
+
+
+def rows_in_groups(ctx: Context):
+    """With batch_invariant, a row of packed groups and a weight gradient of one group, whatever the other groups hold
+    and where they end: 16-bit and 8-bit operands."""
+    if ctx.stand_in:
+        return
+    for e4m3, (n, k), turned in itertools.product((False, True), ((1536, 2048), (576, 7168)), (False, True)):
+        words = {"scaling": "row"} if e4m3 else {}
+        if e4m3 and not turned:
+            continue  # of 8-bit operands K is contiguous, or reference rows run, which add alike
+        new = {"device": ctx.device, "dtype": torch.bfloat16}
+        narrow = (lambda x: x.to(torch.float8_e4m3fn)) if e4m3 else (lambda x: x)
+        b = narrow(torch.randn(4, n, k, **new)).mT if turned else torch.randn(4, k, n, **new)
+        row, rows, sums = narrow(torch.randn(1, k, **new)), [], []
+        for sizes in ((0, 1, 0, 0), (7, 1, 3, 0), (300, 40, 0, 9), (1, 2000, 1, 1)):
+            ends = torch.tensor(sizes, device=ctx.device).cumsum(0).int()
+            a = narrow(torch.randn(sum(sizes), k, **new))
+            a[sizes[0]] = row[0]
+            if e4m3:
+                words |= {"a_scale": torch.ones(sum(sizes), device=ctx.device)}
+                words |= {"b_scale": torch.ones(4, n, device=ctx.device)}
+            d = ctx.lib.grouped_mm(a, b, ends, batch_invariant=True, **words)
+            rows.append(d[sizes[0]].view(torch.int16).clone())
+        x, y = (narrow(torch.randn(200, size, **new).t().contiguous()) for size in (n, 512))
+        for before, behind in ((0, 0), (3, 100), (1000, 7)):
+            ends = torch.tensor([before, before + 200, before + 200 + behind], device=ctx.device, dtype=torch.int32)
+            pad = -int(ends[-1]) % 16
+            left, right = (
+                torch.cat([narrow(torch.randn(one.shape[0], before, **new)).float(), one.float(),
+                           narrow(torch.randn(one.shape[0], behind + pad, **new)).float()], 1).to(one.dtype)
+                for one in (x, y)
+            )  # fmt: skip
+            left, right = (left, right.t()) if e4m3 else (left.t().contiguous().t(), right.t().contiguous())
+            if e4m3:
+                words |= {"a_scale": torch.ones(3, n, device=ctx.device)}
+                words |= {"b_scale": torch.ones(3, 512, device=ctx.device)}
+            d = ctx.lib.grouped_mm(left, right, ends, batch_invariant=True, **words)
+            sums.append(d[1].view(torch.int16).clone())
+        same = all(torch.equal(found[0], other) for found in (rows, sums) for other in found[1:])
+        yield [] if same else [f"e4m3 {e4m3} N {n} K {k} B turned {turned}: a row's bits depend on other groups"]

@@ -27,7 +27,7 @@ def scaled_products(ctx: Context):
         case = random_case(seed, 150 if ctx.stand_in else 2000, "e4m3")
         yield ctx.run(case)
         # Mostly what fast kernels take: K is contiguous, and every stored row whole pieces of 16 bytes.
-        plain = {"trans_a": False, "trans_b": True, "leads": (0, 0, 0, 0), "batch": -1, "shared": "", "e5m2": ""}
+        plain = {"trans_a": False, "trans_b": True, "leads": (0, 0, 0, 0), "batch": -1, "shared": ""}
         case = replace(case, **plain, n=whole(case.n), pads=(0, 0, 0, 0))
         yield ctx.run(case)
         yield ctx.run(replace(case, pads=aligned_pads(case)))
@@ -42,6 +42,11 @@ def scaled_groups(ctx: Context):
         plain = {"trans_a": False, "trans_b": True, "leads": (0, 0, 0, 0), "ragged": "m", "d_type": "bf16"}
         case = replace(case, **plain, e5m2="", activation=None, n=whole(case.n), pads=(0, 0, 0, 0))
         yield ctx.run(replace(case, pads=aligned_pads(case)))
+        # And ends that cut K, which begin anywhere in a line, or none.
+        whole_k = replace(case, scaling=case.scaling if case.scaling in ("tensor", "row") else "row")
+        for ragged, d_type in (("k", "f32" if seed % 2 else "bf16"), ("none", "bf16")):
+            other = replace(whole_k, ragged=ragged, d_type=d_type, zero=False)
+            yield ctx.run(replace(other, pads=aligned_pads(other)))
 
 
 def scales_of_no_size(ctx: Context):

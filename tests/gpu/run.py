@@ -56,6 +56,7 @@ EDGE = (
     edge_bits.runs_of_variants,
     edge_bits.rows_of_any_batch,
     edge_batch.rows_in_batches,
+    edge_batch.rows_in_groups,
     edge_cuda.chained,
     edge_cuda.streams,
     edge_frameworks.stream_memory,

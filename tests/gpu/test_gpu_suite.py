@@ -161,10 +161,12 @@ def test_random_cases_reach_every_kind():
 
 
 def reaches_whole_matrices(c: cases.Case) -> bool:
-    """Whether the C side would hand a case to a row that sees all groups as one matrix, were it of 16-bit inputs."""
+    """Whether the C side would hand a case to a row that sees all groups as one matrix, were it of 16-bit inputs; or of
+    8-bit ones."""
     even = c.pads == cases.aligned_pads(c, [pad // 8 * 8 for pad in c.pads]) and not any(c.leads)
     read = c.k > 0 and c.alpha != 0 and c.packed and c.groups > 0 and "b" not in c.shared
-    strided = {"m": not c.trans_a, "n": False, "k": c.trans_a and not c.trans_b, "none": True}[c.ragged]
+    fits_k = c.trans_b and not c.trans_a if c.a_type == "e4m3" else c.trans_a and not c.trans_b
+    strided = {"m": not c.trans_a, "n": False, "k": fits_k, "none": True}[c.ragged]
     return strided and even and read and c.n % 8 == 0
 
 
@@ -194,20 +196,21 @@ def test_random_cases_reach_the_rows_for_whole_matrices():
     assert len({(c.trans_a, c.trans_b) for c in seen}) == 4
 
 
-@pytest.mark.parametrize(("kind", "layout"), [
-    *itertools.product(["_descriptor_linear_rows"], [(False, False), (False, True)]),
-    *itertools.product(["_descriptor_equal_linear"], itertools.product((False, True), repeat=2)),
+@pytest.mark.parametrize(("kind", "layout", "a_type"), [
+    *itertools.product(["_descriptor_linear_rows"], [(False, False), (False, True)], ["bf16"]),
+    *itertools.product(["_descriptor_equal_linear"], itertools.product((False, True), repeat=2), ["bf16"]),
+    ("_descriptor_equal_linear_unblocked", (False, True), "e4m3"),
 ])  # fmt: skip
-def test_problems_of_a_row_for_whole_matrices_reach_it(kind, layout):
+def test_problems_of_a_row_for_whole_matrices_reach_it(kind, layout, a_type):
     a, b = layout
-    cuts_k = "_equal" in kind and layout == (True, False)
-    v = SimpleNamespace(name=kind, op="grouped_mm", a_type="bf16", d_type="bf16", precision="exact", linear=1)
+    cuts_k = "_equal" in kind and (layout == (True, False) or a_type == "e4m3")
+    v = SimpleNamespace(name=kind, op="grouped_mm", a_type=a_type, d_type="bf16", precision="exact", linear=1)
     found = list(cases_groups.group_cases(SimpleNamespace(**vars(v), trans_a=a, trans_b=b, single=1, target=90)))
     assert len(found) > 25 and [c for c in found if not (reaches_whole_matrices(c) or runs_as_groups(c))] == []
     assert {c.ragged for c in found} == ({"m"} if "_rows" in kind else {"k", "none"} if cuts_k else {"none"})
     assert {c.c for c in found} == {"none", "separate", "in_place", "out"} and max(c.groups for c in found) == 300
-    for field, values in (("values", 3), ("bias", 3), ("wide", 1 + (cuts_k or "_rows" in kind)),
-                          ("zero", 1 + ("_rows" in kind))):  # fmt: skip
+    counts = {"values": 2 if a_type == "e4m3" else 3, "bias": 3, "wide": 1 + (cuts_k or "_rows" in kind)}
+    for field, values in (counts | {"zero": 1 + ("_rows" in kind)}).items():
         assert len({getattr(c, field) for c in found}) == values, field
 
 

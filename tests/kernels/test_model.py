@@ -10,7 +10,20 @@ from built import needs
 from libgemm._library import ffi, lib, text
 from libgemm.inspect import variants
 
-from kernels.table.model import Model, Work, estimate, features, is_shared, rough, stride_class, tuned
+from kernels.table.families import DENSE_SM90
+from kernels.table.model import (
+    FAR,
+    Model,
+    Work,
+    clusters_at_once,
+    estimate,
+    features,
+    is_shared,
+    packed_work,
+    rough,
+    stride_class,
+    tuned,
+)
 from kernels.table.spec import LAYOUTS
 from kernels.table.targets import TARGETS
 from kernels.table.variants import variants as table
@@ -61,13 +74,13 @@ class Problem:
             self.m, self.n, self.k, self.batch, size, out, self.lda * size, self.ldb * size,
             TARGETS[90].multiprocessors,
         )  # fmt: skip
-        return c.block_m, c.block_n, c.block_k, row.family, work, c.cluster
+        return c.block_m, c.block_n, c.block_k, row.family, work, c.below, c.across
 
     @property
     def is_weighed(self) -> bool:
         """Rows whose blocks load for each other are, where that may pay."""
-        *_, work, cluster = self.asked()
-        return cluster == 1 or is_shared(work)
+        *_, work, below, across = self.asked()
+        return below * across == 1 or is_shared(work)
 
     def by_python(self) -> tuple[float, float]:
         """Microseconds by the row's fit, and in how many ways K is shared."""
@@ -76,7 +89,7 @@ class Problem:
 
     def roughly(self) -> float:
         """Microseconds by the rates alone, which say whether a row is near the best."""
-        return ROWS[self.name].fit.scale * estimate(*self.asked())[0]
+        return estimate(*self.asked())[0]
 
 
 def drawn(name: str, seed: int) -> Problem:
@@ -119,9 +132,6 @@ def test_c_and_python_expect_the_same_time():
     assert max(splits["split_swap"]) > 8 and max(splits["split"]) > 4 and splits["coop"] == splits["flex_coop"] == {1}
 
 
-FAR_BEHIND = 1.5  # as select/cost.c has it
-
-
 def test_c_chooses_the_row_of_least_time_among_those_near_the_best():
     draw, seen = random.Random(5), set()
     for _ in range(150):
@@ -133,9 +143,9 @@ def test_c_chooses_the_row_of_least_time_among_those_near_the_best():
         rows = [Problem(name, m, n, k, *ld) for name in names]
         rows = [row for row in rows if row.explain() != UNSUPPORTED and row.is_weighed]
         rough = [row.roughly() for row in rows]
-        if any(us / min(rough) == pytest.approx(FAR_BEHIND, rel=1e-3) for us in rough):
+        if any(us / min(rough) == pytest.approx(FAR, rel=1e-3) for us in rough):
             continue  # at the edge, where rounding decides
-        near = [row for row, us in zip(rows, rough, strict=True) if us < FAR_BEHIND * min(rough)]
+        near = [row for row, us in zip(rows, rough, strict=True) if us < FAR * min(rough)]
         chosen = rows[0].explain(pinned=False)
         assert chosen.expected_us == pytest.approx(min(row.by_python()[0] for row in near), rel=2e-4), rows[0]
         seen.add(chosen.variant)
@@ -155,6 +165,16 @@ def test_c_and_python_share_k_among_the_same_clusters():
         choice, (us, split) = problem.explain(), problem.by_python()
         assert (choice == UNSUPPORTED) == (split == 1), problem
         assert split == 1 or choice.expected_us == pytest.approx(us, rel=2e-3), problem
+
+
+def test_tiles_of_a_cluster_are_worked_on_together():
+    """35 clusters of four tiles below one another: 30 run at once, so there are two waves, and 21 tiles of nothing."""
+    work, tile = packed_work(1064, 1664, 11784, "tn", 132), (64, 256, 64, DENSE_SM90["pingpong"])
+    *_, waves, tiles, _, _, tiles_m, tiles_n = estimate(*tile, work, 4)
+    assert (waves, tiles, tiles_m, tiles_n) == (2, 140, 17, 7)
+    *_, waves, tiles, _, _, _, _ = estimate(*tile, work)
+    assert (waves, tiles) == (1, 119)
+    assert clusters_at_once(132, 4) == 30 and clusters_at_once(16, 8) == clusters_at_once(7, 8) == 1
 
 
 def test_rows_without_a_fit_take_the_rough_time():

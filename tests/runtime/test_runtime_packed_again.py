@@ -73,6 +73,7 @@ CALLS = {
     "one bias": lambda: rows(bias=Tensor(at(4), (80,))),
     "activation": lambda: rows(activation="relu"),
     "zero tail": lambda: rows(tail="zero"),
+    "batch invariant": lambda: depth(batch_invariant=True),
     "no out": lambda: rows(out=None),
     "no out, f32": lambda: depth(out=None, out_dtype=torch.float32),
     "scales of rows": scaled,

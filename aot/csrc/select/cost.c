@@ -22,7 +22,6 @@ struct asked {
   int32_t block_m[MOST_ROWS], block_n[MOST_ROWS], block_k[MOST_ROWS]; /* the first: rows of A that a tile works on */
   int32_t loads_m[MOST_ROWS], loads_n[MOST_ROWS];                     /* rows of A and of B that a block loads itself */
   int32_t tiles_m[MOST_ROWS], tiles_n[MOST_ROWS];
-  float scale[MOST_ROWS]; /* of the fit */
 };
 
 /* What fits weigh the logarithms of: first what each row has of its own, then m, n and k. Those before SPLIT stand in
@@ -66,11 +65,16 @@ static void ask(const struct row *row, const struct problem *p, struct asked *as
   const int64_t most = (int64_t)1 << 60; /* counts beyond differ by nothing */
   int64_t tiles_m = blocks_of(p->rows, row->block_m), tiles_n = blocks_of(p->n, row->block_n);
   int64_t steps = blocks_of(p->k, row->block_k), block_m = rows_of_tile(row, p, tiles_m);
-  int64_t split = split_count(row, p), tiles = tiles_m * tiles_n * split;
+  int64_t split = split_count(row, p), tiles = tiles_m * tiles_n * split, at_once = p->multiprocessors;
+  int cluster = row->share_a * row->share_b;
+  if (cluster > 1) { /* its tiles begin and end together */
+    tiles = ceil_div(tiles_m, row->share_b) * ceil_div(tiles_n, row->share_a) * cluster * split;
+    at_once = clusters_at_once(p->multiprocessors, cluster) * cluster;
+  }
   if (p->count > 1 && tiles > most / p->count) tiles = most / p->count;
   tiles *= p->count;
   asked->tiles[i] = (float)tiles;
-  asked->waves[i] = (float)ceil_div(tiles, p->multiprocessors);
+  asked->waves[i] = (float)ceil_div(tiles, at_once);
   asked->steps[i] = (int32_t)(split == 1 ? steps : ceil_div(steps, split));
   asked->split[i] = (int32_t)split;
   asked->block_m[i] = (int32_t)block_m;
@@ -80,7 +84,6 @@ static void ask(const struct row *row, const struct problem *p, struct asked *as
   asked->loads_n[i] = row->block_n / row->share_b;
   asked->tiles_m[i] = (int32_t)tiles_m;
   asked->tiles_n[i] = (int32_t)tiles_n;
-  asked->scale[i] = row->fit ? row->fit->scale : 0;
 }
 
 /* Of the four rows from the i-th on. */
@@ -108,7 +111,7 @@ static void estimate(const struct work *w, const struct asked *asked, struct est
       [SPLIT] = four_ints_at(asked->split + i),
   };
   four most = 3.0f + most_of(most_of(load, multiply), most_of(l2, memory));
-  put(us * four_at(asked->scale + i), e->us + i);
+  put(us, e->us + i);
   put(memory / most, e->memory + i);
   put(load / most, e->load + i);
 #pragma GCC unroll 12
@@ -160,10 +163,9 @@ static float products(const float *weights, const float *logs) {
   return sum_of(sum);
 }
 
-/* Rows that are far behind by the rates alone are not looked at closer. */
+/* Rows that are far behind by the rates alone are not looked at closer: kernels/table/model.py. */
 static int near_ones(const struct row *const *rows, int count, const struct problem *p, const struct estimates *e,
                      struct near *near) {
-  static const float far_behind = 1.5f;
   float least_us = e->us[0];
   int found = 0, layout = p->trans_a * 2 + p->trans_b;
   for (int i = 1; i < count; i++) least_us = e->us[i] < least_us ? e->us[i] : least_us;

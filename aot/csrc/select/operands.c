@@ -102,8 +102,11 @@ enum { LEAST_TILE_M = 32, LEAST_TILE_N = 64 }; /* of rows that leave all memory 
 static bool engine_counts(const struct operands *o) {
   bool cut_m = o->ragged == LIBGEMM_RAGGED_M;
   /* Within a stored row it begins only at multiples of 16 bytes (an illegal instruction elsewhere: seen on an H200),
-   * and a group begins anywhere: what is cut must not be what is contiguous. */
-  if (cut_m ? o->trans_a : o->ragged == LIBGEMM_RAGGED_K && (!o->trans_a || o->trans_b)) return false;
+   * and a group begins anywhere: what is cut must not be what is contiguous. Rows for 8-bit operands, of which K is,
+   * begin before their group. */
+  bool k_is_contiguous = !o->trans_a && o->trans_b, k_is_stored_rows = o->trans_a && !o->trans_b;
+  if (cut_m && o->trans_a) return false;
+  if (o->ragged == LIBGEMM_RAGGED_K && !(o->a_bytes == 1 ? k_is_contiguous : k_is_stored_rows)) return false;
   int64_t d_step = whole_step(o->batch_stride_d, o->ldd, o->m, o->groups);
   if (whole_step(o->batch_stride_a, o->lda, o->trans_a ? o->k : o->m, o->groups) < 0 || d_step < 0) return false;
   if (whole_step(o->batch_stride_b, o->ldb, o->trans_b ? o->n : o->k, o->groups) < 0) return false;

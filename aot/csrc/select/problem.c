@@ -42,7 +42,7 @@ libgemm_status state_two_types(struct problem *p, int32_t b_type) {
     return fail(LIBGEMM_UNSUPPORTED,
                 "a_type e5m2 with b_type e5m2: one of A and B must be LIBGEMM_E4M3 (4); b_type = 0 stands for a_type");
   p->a_type = LIBGEMM_E4M3;
-  p->wants |= WANT_MIXED;
+  p->wants |= a_type == LIBGEMM_E5M2 ? WANT_E5M2_A : WANT_E5M2_B;
   return LIBGEMM_OK;
 }
 

@@ -60,7 +60,8 @@ enum memory {
 enum wish {
   WANT_BATCH_INVARIANT = 1, /* by the caller */
   WANT_EQUAL = 2,           /* GUARD_EQUAL: a batch that is served as groups */
-  WANT_MIXED = 4            /* one of A and B is E5M2; a_type is E4M3 then, which the other is */
+  WANT_E5M2_A = 4,          /* A is E5M2; a_type is E4M3 then, which B is */
+  WANT_E5M2_B = 8           /* the other way round */
 };
 
 struct problem {

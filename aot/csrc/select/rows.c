@@ -11,9 +11,15 @@ void bucket_of(const struct problem *p, const struct target *target, int *first,
 }
 
 /* Whether every row like this one adds the products of K in the same order, whatever M is. Those of 16-bit inputs do,
- * one after the other, but where blocks share K; of float32 inputs there is one row that takes any memory. */
+ * one after the other, but where blocks share K; of float32 inputs there is one row that takes any memory. 8-bit ones
+ * are added up by 128 of K, which where ends cut it depend on where a group begins. */
 static bool is_batch_invariant(const struct row *row) {
+  if (row->a_type == LIBGEMM_E4M3 && row->guard & GUARD_EQUAL) return false;
   return row->a_type == LIBGEMM_F32 ? row->guard == 0 : !(row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE));
+}
+
+static enum pair pair_of(const struct problem *p) {
+  return p->wants & WANT_E5M2_A ? PAIR_E5M2_A : p->wants & WANT_E5M2_B ? PAIR_E5M2_B : PAIR_E5M2_NONE;
 }
 
 unsigned refused(const struct row *row, const struct problem *p) {
@@ -21,7 +27,7 @@ unsigned refused(const struct row *row, const struct problem *p) {
   if (row->shared_bytes > (uint32_t)p->shared_bytes) return TOO_LARGE;
   if (met & ~(unsigned)row->guard & GUARD_GATED) return NOT_GATED;
   if (p->wants & WANT_EQUAL && !(row->guard & GUARD_EQUAL)) return NOT_EQUAL;
-  if (p->wants & WANT_MIXED && !row->mixes) return NOT_MIXED;
+  if (row->pair != PAIR_TOLD && row->pair != pair_of(p)) return NOT_ITS_PAIR;
   if (p->op == OP_GEMM && p->count != 1)
     met &= ~(unsigned)GUARD_DESCRIPTOR; /* its rows with descriptors have no batch */
   if (p->wants & WANT_BATCH_INVARIANT && !is_batch_invariant(row)) return (row->guard & ~met) | NOT_BATCH_INVARIANT;
@@ -43,7 +49,7 @@ static const struct {
 } demands[] = {
     {TOO_LARGE, "a GPU with more shared memory for a block", NULL},
     {NOT_BATCH_INVARIANT, "batch_invariant = 0: it adds the products of K in another order than others", NULL},
-    {NOT_MIXED, "an A and a B that both are LIBGEMM_E4M3", NULL},
+    {NOT_ITS_PAIR, "an A and a B of the two 8-bit types that its name has", NULL},
     {GUARD_ALIGN16, "16-byte aligned pointers, leading dimensions and extents", NULL},
     {GUARD_DESCRIPTOR,
      "A, B, C and D with 16-byte aligned pointers, leading dimensions and rows of D, k > 0, alpha != 0, batch = 1",
@@ -52,7 +58,10 @@ static const struct {
      NULL},
     {GUARD_ROWS, "ends that cut the rows of an A that is not transposed; a B whose groups stand whole rows apart",
      NULL},
-    {GUARD_EQUAL, "ends that cut K of a transposed A and a row-major B, or none; groups that stand whole rows apart",
+    {GUARD_EQUAL,
+     "ends that cut K of a transposed A and a row-major B (of 8-bit operands: neither), or none; groups that stand "
+     "whole "
+     "rows apart",
      NULL},
     {GUARD_LINEAR, "no activation", NULL},
     {NOT_GATED, "gate = 0", NULL},
@@ -78,9 +87,10 @@ const char *demand_of(const struct problem *p, unsigned missing) {
   return NULL;
 }
 
-/* Blocks that load for each other pay where rows of A or B begin on 16 but not on 32 bytes: kernels/table/model.py. */
+/* Blocks that load for each other pay where A has few rows, or rows of A or B begin on 16 but not on 32 bytes:
+ * kernels/table/model.py. */
 static bool may_pay(const struct row *row, const struct problem *p) {
-  return (row->share_a == 1 && row->share_b == 1) || p->a_stride == 0 || p->b_stride == 0;
+  return (row->share_a == 1 && row->share_b == 1) || p->rows <= shared_rows || p->a_stride == 0 || p->b_stride == 0;
 }
 
 /* A rough formula is not weighed against fits. */

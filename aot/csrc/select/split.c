@@ -11,7 +11,8 @@ int64_t tile_count(const struct row *row, const struct problem *p) {
 }
 
 int64_t clusters_at_once(int multiprocessors, int size) {
-  return (int64_t)cluster_counts[size] * multiprocessors / 132;
+  int64_t count = (int64_t)cluster_counts[size] * multiprocessors / 132;
+  return count > 1 ? count : 1; /* of a slice of a GPU */
 }
 
 static int cluster_size(int64_t tiles, int64_t steps, const struct problem *p) {

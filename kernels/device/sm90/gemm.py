@@ -5,9 +5,10 @@ warpgroups own a tile each and take turns on the tensor cores, so that one store
 side of a tile is 64 or 128 rows a warpgroup, its right side any multiple of 8: op(A) and op(B), or with operands
 swapped (swap-AB) op(B)^T and op(A)^T. What each needs is stated once, as a guard in spec.py.
 
-In a cluster (CLUSTER > 1) the blocks have tiles below one another that share one right tile: each loads its
-part of it for all (multicast). That pays where rows of an operand begin on 16 but not on 32 bytes, so that a line of
-128 bytes takes TMA twice the time; elsewhere it costs a little.
+In a cluster (CLUSTER > 1) the blocks have tiles below one another that share one right tile, and ACROSS of them
+side by side, that share one left tile: each loads its part of what it shares for all (multicast). That pays where rows
+of an operand begin on 16 but not on 32 bytes, so that a line of 128 bytes takes TMA twice the time; elsewhere it costs
+a little.
 
 With PROMOTE 8-bit products of 128 of K are added to a sum in registers, in float32 (promote.py), with BLOCKS times the
 scales of their blocks; without it they go on to the end of K on the tensor cores.
@@ -75,14 +76,14 @@ def consume(
 @gluon.jit
 def make_tiles(
     M, N, K, beta, splits, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
-    CLUSTER: gl.constexpr, SWAP: gl.constexpr, SPLIT: gl.constexpr, BLOCKS: gl.constexpr,
+    CLUSTER: gl.constexpr, ACROSS: gl.constexpr, SWAP: gl.constexpr, SPLIT: gl.constexpr, BLOCKS: gl.constexpr,
 ):  # fmt: skip
     # A tile moved inside would lie across two blocks of 128 columns.
     whole = gl.to_tensor(False) if BLOCKS else beta == 0.0
     if SWAP:
-        return Tiles(N, M, K, whole, splits, BLOCK_N, BLOCK_M, BLOCK_K, GROUP_M, CLUSTER, SPLIT)
+        return Tiles(N, M, K, whole, splits, BLOCK_N, BLOCK_M, BLOCK_K, GROUP_M, CLUSTER, ACROSS, SPLIT)
     else:
-        return Tiles(M, N, K, whole, splits, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, CLUSTER, SPLIT)
+        return Tiles(M, N, K, whole, splits, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, CLUSTER, ACROSS, SPLIT)
 
 
 @gluon.jit
@@ -137,17 +138,19 @@ def store_by_tma(
     a_desc, b_desc, c_descs, d_descs, bias_ptr, M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
     a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
-    BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr, PINGPONG: gl.constexpr,
-    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
-    BLOCKS: gl.constexpr,
+    BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, ACROSS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
+    PINGPONG: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr,
+    PROMOTE: gl.constexpr, BLOCKS: gl.constexpr,
 ):  # fmt: skip
     LEFT: gl.constexpr = BLOCK_N if SWAP else BLOCK_M
     CONSUMERS: gl.constexpr = 3 if not PINGPONG and LEFT == 192 else 2
     OWNERS: gl.constexpr = 1 if PINGPONG else CONSUMERS  # of a tile
-    tiles = make_tiles(M, N, K, beta, gl.to_tensor(1), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, CLUSTER, SWAP, False, BLOCKS)
+    tiles = make_tiles(
+        M, N, K, beta, gl.to_tensor(1), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, CLUSTER, ACROSS, SWAP, False, BLOCKS
+    )
     stages = make_stages(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, OWNERS, CLUSTER,
-        ARRIVALS=arrivals(BLOCKS),
+        ARRIVALS=arrivals(BLOCKS), ACROSS=ACROSS,
     )  # fmt: skip
     scales = make_scales(a_scale, b_scale, scaling, M, N, CONSUMERS, LEFT // OWNERS, tiles.RIGHT, SWAP, SCALED)
     blocks = make_block_scales(
@@ -164,15 +167,15 @@ def gemm_tma(
     a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
     a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
-    BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr, PINGPONG: gl.constexpr,
-    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
-    BLOCKS: gl.constexpr,
+    BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, ACROSS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
+    PINGPONG: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr,
+    PROMOTE: gl.constexpr, BLOCKS: gl.constexpr,
 ):  # fmt: skip
     """D leaves by TMA, in boxes all alike."""
     store_by_tma(
         a_desc, b_desc, (c_desc,), (d_desc,), bias_ptr, M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
         a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M,
-        STAGES, BUFFERS, CLUSTER, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE, BLOCKS,
+        STAGES, BUFFERS, CLUSTER, ACROSS, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE, BLOCKS,
     )  # fmt: skip
 
 
@@ -182,16 +185,16 @@ def gemm_tma_parts(
     alpha, beta, activation,
     a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
-    BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr, PINGPONG: gl.constexpr,
-    TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
-    BLOCKS: gl.constexpr,
+    BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, ACROSS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
+    PINGPONG: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr,
+    PROMOTE: gl.constexpr, BLOCKS: gl.constexpr,
 ):  # fmt: skip
     """The same of any width: what is left of it by boxes of a half, a quarter, an eighth of the columns."""
     store_by_tma(
         a_desc, b_desc, (c_desc, c_desc_2, c_desc_4, c_desc_8), (d_desc, d_desc_2, d_desc_4, d_desc_8), bias_ptr,
         M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
         a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M,
-        STAGES, BUFFERS, CLUSTER, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE, BLOCKS,
+        STAGES, BUFFERS, CLUSTER, ACROSS, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE, BLOCKS,
     )  # fmt: skip
 
 
@@ -205,7 +208,7 @@ def gemm_split(
     BLOCKS: gl.constexpr,
 ):  # fmt: skip
     """Pingpong, and K shared by `splits` units a tile, more than a cluster has: they reduce in the workspace."""
-    tiles = make_tiles(M, N, K, beta, splits, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, SWAP, True, BLOCKS)
+    tiles = make_tiles(M, N, K, beta, splits, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, 1, SWAP, True, BLOCKS)
     stages = make_stages(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, ARRIVALS=arrivals(BLOCKS)
     )
@@ -230,7 +233,7 @@ def gemm_masked(
     SCALED: gl.constexpr, PROMOTE: gl.constexpr, BLOCKS: gl.constexpr,
 ):  # fmt: skip
     """Pingpong, for a C or D of any alignment and leading dimension."""
-    tiles = make_tiles(M, N, K, beta, gl.to_tensor(1), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, False, False, BLOCKS)
+    tiles = make_tiles(M, N, K, beta, gl.to_tensor(1), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, 1, False, False, BLOCKS)
     stages = make_stages(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, False, ARRIVALS=arrivals(BLOCKS)
     )

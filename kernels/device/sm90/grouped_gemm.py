@@ -262,7 +262,7 @@ def consume(stages, queue, out, turns, FIRST: gl.constexpr, ROWS: gl.constexpr, 
 @gluon.jit
 def buffers_for(desc, STAGES: gl.constexpr, ROWS: gl.constexpr, TURNED: gl.constexpr):
     bufs = gl.allocate_shared_memory(desc.dtype, [STAGES] + desc.block_type.shape, desc.layout)  # noqa: RUF005
-    return Operand(bufs, ROWS, 1, TURNED, 64, 1, 0, 1, "")
+    return Operand(bufs, ROWS, 1, TURNED, 64, 1, 1, 0, 1, "")
 
 
 @gluon.jit
@@ -285,7 +285,7 @@ def grouped_gemm_pingpong(
     b_desc = describe(a_ptr, ld, BLOCK_N, BLOCK_K, TRANS_B, BLOCK_N, BLOCK_K)
     left = buffers_for(a_desc, STAGES, BLOCK_M, TRANS_A)
     right = buffers_for(b_desc, STAGES, BLOCK_N, not TRANS_B)
-    stages = Stages(left, right, barriers(STAGES), barriers(STAGES), STAGES, BLOCK_K, 1, False, 2, False, False)
+    stages = Stages(left, right, barriers(STAGES), barriers(STAGES), STAGES, BLOCK_K, 1, 1, False, 2, False, False)
     tables = Tables(
         a_ptrs, b_ptrs, group_m, group_n, group_k, group_lda, group_ldb, groups, alpha != 0.0,
         BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, ALIGN,

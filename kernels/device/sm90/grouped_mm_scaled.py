@@ -1,4 +1,4 @@
-"""Grouped GEMM of 8-bit operands with scales for Hopper: ends cut the rows.
+"""Grouped GEMM of 8-bit operands with scales for Hopper: ends cut the rows, or K, or there are none.
 
 With operands swapped (swap-AB) tiles are those of grouped_mm_swap.py, as tall as their group needs. Without, they have
 all their rows, and scales of blocks of A, one for each row, take few registers: for large groups.
@@ -6,6 +6,9 @@ all their rows, and scales of blocks of A, one for each row, take few registers:
 Sums of 128 of K are added up in float32 (promote.py), or, without PROMOTE, all of K on the tensor cores. Scales are a
 number for each row of A and column of a group's B (or one for each operand), which the epilogue applies, or with BLOCKS
 those of blocks, which come through the pipeline beside the operands.
+
+Where ends cut K, or groups are whole matrices (EQUAL), tiles are not swapped. Operands are contiguous along K, so a
+group begins inside a line: edges.py.
 """
 
 from triton.experimental import gluon
@@ -14,9 +17,10 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.block_scales import arrivals, make_block_scales
+from kernels.device.sm90.edges import edges_of
 from kernels.device.sm90.epilogue import Epilogue, Scales, make_scales
 from kernels.device.sm90.grouped_mm_pingpong import make_group_output
-from kernels.device.sm90.groups import Groups, load_ragged
+from kernels.device.sm90.groups import Groups, load_equal, load_ragged
 from kernels.device.sm90.loader import barriers, make_stages
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import multiply_promoted
@@ -28,27 +32,27 @@ GRAIN = gl.constexpr(32)  # rows of A: the widths that tiles are multiplied in
 
 @gluon.jit
 def multiply_height(
-    stages, blocks, parts, turns, work, NUMBER: gl.constexpr, FIRST: gl.constexpr, HEIGHT: gl.constexpr,
+    stages, blocks, parts, turns, work, edges, NUMBER: gl.constexpr, FIRST: gl.constexpr, HEIGHT: gl.constexpr,
     MOST: gl.constexpr, COOP: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """The tile's sum in the least width from HEIGHT to MOST, in steps of GRAIN, that holds its rows of A."""
     if HEIGHT < MOST:
         if work.height <= HEIGHT:
             parts = multiply_height(
-                stages, blocks, parts, turns, work, NUMBER, FIRST, HEIGHT, HEIGHT, COOP, PROMOTE, REGISTERS
+                stages, blocks, parts, turns, work, edges, NUMBER, FIRST, HEIGHT, HEIGHT, COOP, PROMOTE, REGISTERS
             )
         else:
             parts = multiply_height(
-                stages, blocks, parts, turns, work, NUMBER, FIRST, HEIGHT + GRAIN, MOST, COOP, PROMOTE, REGISTERS
+                stages, blocks, parts, turns, work, edges, NUMBER, FIRST, HEIGHT + GRAIN, MOST, COOP, PROMOTE, REGISTERS
             )
         return parts
     else:
         COUNT: gl.constexpr = HEIGHT // parts[0].shape[1]
         own = parts[:COUNT]
         if PROMOTE:
-            own, _ = multiply_promoted(own, stages, blocks, work.step, work.count, FIRST, HEIGHT, REGISTERS)
+            own, _ = multiply_promoted(own, stages, blocks, work.step, work.count, FIRST, HEIGHT, REGISTERS, edges)
         else:
-            own, step = multiply(own, stages, work.step, work.count, work.last, FIRST, HEIGHT)
+            own, step = multiply(own, stages, work.step, work.count, work.last, FIRST, HEIGHT, edges=edges)
             own = wait_for_parts(own, HEIGHT)
         if not COOP:
             mbarrier.arrive(turns.index(1 - NUMBER), count=1)
@@ -67,13 +71,16 @@ def part_of(work, FIRST: gl.constexpr, SWAP: gl.constexpr):
 
 
 @gluon.jit
-def ask(scales, work, b_stride):
-    """A tile's scales on their way, of its group's columns; () where they are those of blocks."""
+def ask(scales, work, a_stride, b_stride, d_step):
+    """A tile's scales on their way, of its group's columns and rows, which stand d_step rows of D from one group to the
+    next; () where they are those of blocks."""
     if len(scales) > 0:
         one = scales[0]
+        row = work.row - work.group * d_step
+        a_scale = one.a_scale + work.group.to(gl.int64) * a_stride
         b_scale = one.b_scale + work.group.to(gl.int64) * b_stride
-        own = Scales(one.a_scale, b_scale, one.scaling, one.M, one.N, one.of_left, one.of_right, one.SWAP)
-        left, right = (work.col, work.row) if one.SWAP else (work.row, work.col)
+        own = Scales(a_scale, b_scale, one.scaling, one.M, one.N, one.of_left, one.of_right, one.SWAP)
+        left, right = (work.col, row) if one.SWAP else (row, work.col)
         return own.ask(left, right)
     else:
         return ()
@@ -91,8 +98,8 @@ def let_go(stages, work):
 
 @gluon.jit
 def consume(
-    stages, queue, out, turns, blocks, b_stride, NUMBER: gl.constexpr, ROWS: gl.constexpr, WIDTH: gl.constexpr,
-    COOP: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
+    stages, queue, out, turns, blocks, a_stride, b_stride, d_step, NUMBER: gl.constexpr, ROWS: gl.constexpr,
+    WIDTH: gl.constexpr, COOP: gl.constexpr, EQUAL: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """Four warps: multiply and store every second tile, or COOP, half the left side of each. ROWS are those of the
     tensor cores, WIDTH their columns: with operands swapped columns of B, and rows of A."""
@@ -104,43 +111,60 @@ def consume(
     phase = 0
     turn = 1 - NUMBER  # the first consumer need not wait for its first turn
     n = 0 if COOP else NUMBER
+    met = 0
     work = queue.receive(n)
     while work.count >= 0:
         if not COOP:
             mbarrier.wait(turns.index(NUMBER), turn)
             turn ^= 1
-        has_rows = True
-        if FIRST > 0 and not SWAP:
-            has_rows = work.row + FIRST < work.end
-        if has_rows:
-            asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), b_stride)
+        if EQUAL:  # a group may be empty; what it has, all warpgroups of the tile multiply, with rows or without
+            asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), a_stride, b_stride, d_step)
+            edges, met = edges_of(work, met, turns, NUMBER, 2)
             parts = zero_parts(ROWS, WIDTH, MOST)
-            parts = multiply_height(
-                stages, blocks, parts, turns, work, NUMBER, FIRST, GRAINS, WIDTH, COOP, PROMOTE, REGISTERS
-            )
+            if work.count > 0:
+                parts = multiply_height(
+                    stages, blocks, parts, turns, work, (edges,), NUMBER, FIRST, GRAINS, WIDTH, COOP, PROMOTE,
+                    REGISTERS,
+                )  # fmt: skip
             out.out.epilogue.spread(asked, NUMBER)
             phase = out.store(parts, NUMBER, phase, part_of(work, FIRST, SWAP))
         else:
-            let_go(stages, work)
+            has_rows = True
+            if FIRST > 0 and not SWAP:
+                has_rows = work.row + FIRST < work.end
+            if has_rows:
+                asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), 0, b_stride, 0)
+                parts = zero_parts(ROWS, WIDTH, MOST)
+                parts = multiply_height(
+                    stages, blocks, parts, turns, work, (), NUMBER, FIRST, GRAINS, WIDTH, COOP, PROMOTE, REGISTERS
+                )
+                out.out.epilogue.spread(asked, NUMBER)
+                phase = out.store(parts, NUMBER, phase, part_of(work, FIRST, SWAP))
+            else:
+                let_go(stages, work)
         n += 1 if COOP else 2
         work = queue.receive(n)
-    out.finish(work, NUMBER)
+    if EQUAL:
+        out.out.drain()
+    else:
+        out.finish(work, NUMBER)
 
 
 @gluon.jit
 def grouped_mm_scaled(
     a_desc, b_desc, c_desc, d_desc, d_ptr, bias_ptr, offs_ptr, M, N, K, groups, a_step, b_step, d_step,
     ldd, batch_stride_bias, alpha, beta, activation, offs_wide, zero_tail,
-    a_scale, b_scale, scaling, batch_stride_b_scale,
+    a_scale, b_scale, scaling, batch_stride_a_scale, batch_stride_b_scale,
     a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     RUN: gl.constexpr, SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
-    SWAP: gl.constexpr, PINGPONG: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr, BLOCKS: gl.constexpr,
+    SWAP: gl.constexpr, PINGPONG: gl.constexpr, EQUAL: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
+    BLOCKS: gl.constexpr,
 ):  # fmt: skip
     OWNERS: gl.constexpr = 1 if PINGPONG else 2
     # A thread's, of those that multiply and of those that load, which also bring scales of blocks.
     REGISTERS: gl.constexpr = 224 if BLOCKS and SWAP else 232
-    OF_LOADERS: gl.constexpr = 56 if BLOCKS and SWAP else 40
+    OF_LOADERS: gl.constexpr = 56 if BLOCKS and SWAP else 48 if EQUAL else 40
     stages = make_stages(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, OWNERS, RUN=RUN, RANK=3,
         ARRIVALS=arrivals(BLOCKS),
@@ -148,7 +172,8 @@ def grouped_mm_scaled(
     LEFT: gl.constexpr = BLOCK_N if SWAP else BLOCK_M
     RIGHT: gl.constexpr = BLOCK_M if SWAP else BLOCK_N
     scales = make_scales(a_scale, b_scale, scaling, M, N, 2, LEFT // OWNERS, RIGHT, SWAP, SCALED)
-    tiles = Tiles(M, N, K, gl.to_tensor(False), gl.to_tensor(1), LEFT, RIGHT, BLOCK_K, GROUP_M, 1, False)  # its sizes
+    # Its sizes alone count.
+    tiles = Tiles(M, N, K, gl.to_tensor(False), gl.to_tensor(1), LEFT, RIGHT, BLOCK_K, GROUP_M, 1, 1, False)
     blocks = make_block_scales(
         a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, M, N, K, tiles,
         stages, SWAP, BLOCKS,
@@ -162,15 +187,18 @@ def grouped_mm_scaled(
     turns = queue.full  # a barrier that nobody waits at would lie where others write
     if PINGPONG:
         turns = barriers(2)
+    if EQUAL:  # those of a tile meet at one
+        turns = barriers(1, 2)
     ROWS: gl.constexpr = LEFT // OWNERS
     COOP: gl.constexpr = not PINGPONG
     gl.warp_specialize(
         [
-            (consume, (stages, queue, out, turns, blocks, batch_stride_b_scale, 0, ROWS, RIGHT, COOP, PROMOTE,
-                       REGISTERS)),
-            (consume, (stages, queue, out, turns, blocks, batch_stride_b_scale, 1, ROWS, RIGHT, COOP, PROMOTE,
-                       REGISTERS)),
-            (load_ragged, (groups_at, stages, queue, blocks, batch_stride_b_scale)),
+            (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 0, ROWS,
+                       RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
+            (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 1, ROWS,
+                       RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
+            (load_equal, (groups_at, stages, queue, True)) if EQUAL
+            else (load_ragged, (groups_at, stages, queue, blocks, batch_stride_b_scale)),
         ],
         [4, 1],
         [REGISTERS, OF_LOADERS],

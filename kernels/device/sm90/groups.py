@@ -171,8 +171,9 @@ def load_ragged(groups, stages, queue, scales=(), b_stride=0):
 
 
 @gluon.jit
-def load_equal(groups, stages, queue):
-    """One warp, where every group has as many tiles: ends cut K, or there are none."""
+def load_equal(groups, stages, queue, ALONG: gl.constexpr = False):
+    """One warp, where every group has as many tiles: ends cut K, or there are none. ALONG: of 8-bit operands that are
+    contiguous along K, where TMA begins at multiples of 16 of them."""
     gdc_wait()  # what the kernel before this one writes may be our A, B or ends
     tiles_m = gl.cdiv(groups.M, groups.BLOCK_M)
     per_group = tiles_m * gl.cdiv(groups.N, groups.BLOCK_N)
@@ -184,15 +185,23 @@ def load_equal(groups, stages, queue):
         index, row, col = groups.equal_tile(tile)
         start, depth = groups.equal_cut(index, seen, start)
         seen = index
+        begin = start
+        head = start * 0
+        if ALONG:
+            head = start % 16
+            begin -= head
+            depth = gl.where(depth > 0, depth + head, 0)
         count = gl.cdiv(depth, groups.BLOCK_K)
         first = row + index * groups.d_step
         end = index * groups.d_step + groups.M
         last = gl.to_tensor(groups.BLOCK_K)
         if groups.offs_ptr.to(gl.int64) != 0:
             last = depth - (count - 1) * groups.BLOCK_K  # what follows is another group's
+        if ALONG:
+            last += head << 16
         height = gl.to_tensor(groups.BLOCK_M)
         queue.send(sent, WorkTile(first, end, col, index, step, count, last, height))
         a_plane, b_plane = groups.planes(index)
-        step = stages.load_tile(step, count, row, col, start, a_plane, b_plane, height)
+        step = stages.load_tile(step, count, row, col, begin, a_plane, b_plane, height)
         sent += 1
     finish(queue, sent, 0, step)

@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.device.sm90.loader_assembly import arrive_at_all, clear_lines, load_assembly, wait_for_phase
+from kernels.device.sm90.loader_assembly import arrive_at_sharers, clear_lines, load_assembly, wait_for_phase
 
 UNIT = gl.constexpr(8)  # rows of a buffer that are swizzled together
 LINE = gl.constexpr(128)
@@ -21,7 +21,7 @@ LINE = gl.constexpr(128)
 
 @gluon.constexpr_function
 def facts_of(operand):
-    names = ("PARAMETER", "ROWS", "LINES", "TURNED", "BOX", "SHARERS", "RUN", "HALVES")
+    names = ("PARAMETER", "ROWS", "LINES", "TURNED", "BOX", "SHARERS", "APART", "RUN", "HALVES")
     return tuple(getattr(operand, name).value for name in names)
 
 
@@ -53,6 +53,7 @@ class Operand:
     TURNED: gl.constexpr
     BOX: gl.constexpr  # rows of a turned one in a line
     SHARERS: gl.constexpr  # blocks of the cluster that need the same rows: each loads its share for all
+    APART: gl.constexpr  # ranks from one of them to the next
     RUN: gl.constexpr  # rows of a box of which a tile may need none; 0: it needs all
     HALVES: gl.constexpr  # runs of rows that a tile has of it: of a gated product's B two, the gate's and up's
     PARAMETER: gl.constexpr  # of the entry point: its tensor map; "": threads bring it, by no tensor map
@@ -72,7 +73,7 @@ class Operand:
         """First row of those that this block loads."""
         first = 0
         if self.SHARERS > 1:
-            first = gl.program_id(0) % self.SHARERS * (self.ROWS // self.SHARERS)
+            first = gl.program_id(0) // self.APART % self.SHARERS * (self.ROWS // self.SHARERS)
         return first
 
     @gluon.jit
@@ -98,6 +99,7 @@ class Stages:
     STAGES: gl.constexpr
     BLOCK_K: gl.constexpr
     CLUSTER: gl.constexpr  # blocks that share what they load
+    ACROSS: gl.constexpr  # of them share the left operand
     SWAP: gl.constexpr  # left is B
     RANK: gl.constexpr  # of A's and B's tensor maps: 3 where the last dimension is the group's
     IN_CLUSTER: gl.constexpr
@@ -126,10 +128,10 @@ class Stages:
             facts_of(self.left), facts_of(self.right), self.RANK, LINE * 8 // self.left.bufs.dtype.primitive_bitwidth,
             self.IN_CLUSTER, gl.num_warps() * 32,
         )  # fmt: skip
-        first = self.right.own_share()
+        first, left_first = self.right.own_share(), self.left.own_share()
         gl.inline_asm(
             ASSEMBLY, "r,r,r,r,r,r,r,r,r,r,r,~{memory}",
-            [self.left.bufs, self.left.at(slot, 0), left, left_plane,
+            [self.left.bufs, self.left.at(slot, 0) + left_first * self.left.row_bytes(), left + left_first, left_plane,
              self.right.bufs, self.right.at(slot, 0) + first * self.right.row_bytes(), right + first, right_plane,
              k, self.ready.index(slot), gl.to_tensor(pred).to(gl.int32)],
             [], is_pure=False,
@@ -172,8 +174,9 @@ class Stages:
         bar = self.empty.index(step % self.STAGES)
         if self.CLUSTER > 1:
             gl.inline_asm(
-                arrive_at_all(self.CLUSTER), "r,r,~{memory}", [bar, gl.to_tensor(pred).to(gl.int32)], [], is_pure=False
-            )
+                arrive_at_sharers(self.CLUSTER, self.ACROSS), "r,r,~{memory}",
+                [bar, gl.to_tensor(pred).to(gl.int32)], [], is_pure=False,
+            )  # fmt: skip
         else:
             mbarrier.arrive(bar, count=1, pred=pred)
 
@@ -209,7 +212,7 @@ def lines_of(block_k, dtype):
 def make_operand(
     dtype: gl.constexpr, BLOCK: gl.constexpr, layout: gl.constexpr, STAGES: gl.constexpr, ROWS: gl.constexpr,
     BLOCK_K: gl.constexpr, TURNED: gl.constexpr, PARAMETER: gl.constexpr, SHARERS: gl.constexpr = 1,
-    RUN: gl.constexpr = 0, HALVES: gl.constexpr = 1,
+    APART: gl.constexpr = 1, RUN: gl.constexpr = 0, HALVES: gl.constexpr = 1,
 ):  # fmt: skip
     """BLOCK and layout are those of a unit of it: 8 rows, or of a turned one the rows of a box."""
     BOX: gl.constexpr = ROWS if ROWS < 64 else 64
@@ -218,18 +221,20 @@ def make_operand(
     LINES: gl.constexpr = lines_of(BLOCK_K, dtype)
     COUNT: gl.constexpr = STAGES * WHOLE // STEP * (1 if TURNED else LINES)
     bufs = gl.allocate_shared_memory(dtype, [COUNT] + BLOCK, layout)  # noqa: RUF005
-    return Operand(bufs, WHOLE, LINES, TURNED, BOX, SHARERS, RUN, HALVES, PARAMETER)
+    return Operand(bufs, WHOLE, LINES, TURNED, BOX, SHARERS, APART, RUN, HALVES, PARAMETER)
 
 
 @gluon.jit
 def make_described(
     desc, STAGES: gl.constexpr, ROWS: gl.constexpr, BLOCK_K: gl.constexpr, TURNED: gl.constexpr,
-    PARAMETER: gl.constexpr, SHARERS: gl.constexpr = 1, RUN: gl.constexpr = 0, HALVES: gl.constexpr = 1,
+    PARAMETER: gl.constexpr, SHARERS: gl.constexpr = 1, APART: gl.constexpr = 1, RUN: gl.constexpr = 0,
+    HALVES: gl.constexpr = 1,
 ):  # fmt: skip
     """An operand that TMA brings."""
     return make_operand(
-        desc.dtype, desc.block_type.shape, desc.layout, STAGES, ROWS, BLOCK_K, TURNED, PARAMETER, SHARERS, RUN, HALVES
-    )
+        desc.dtype, desc.block_type.shape, desc.layout, STAGES, ROWS, BLOCK_K, TURNED, PARAMETER, SHARERS, APART, RUN,
+        HALVES,
+    )  # fmt: skip
 
 
 @gluon.jit
@@ -237,26 +242,28 @@ def make_stages(
     a_desc, b_desc, SYMBOL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, SWAP: gl.constexpr, OWNERS: gl.constexpr = 1,
     CLUSTER: gl.constexpr = 1, RUN: gl.constexpr = 0, RANK: gl.constexpr = 2, IN_CLUSTER: gl.constexpr = False,
-    BY_ALL: gl.constexpr = False, ARRIVALS: gl.constexpr = 1,
+    BY_ALL: gl.constexpr = False, ARRIVALS: gl.constexpr = 1, ACROSS: gl.constexpr = 1,
 ):  # fmt: skip
-    """OWNERS: warpgroups that multiply one tile. CLUSTER: blocks that share what is loaded of the right operand.
+    """OWNERS: warpgroups that multiply one tile. CLUSTER: blocks that share what is loaded, ACROSS of them the left
+    operand, and those below one another the right.
     BY_ALL: all warps load, and a barrier of the whole block says what is empty. ARRIVALS: that say a stage is ready."""
     # A and B are the entry point's first parameters: a descriptor is five of them, of which one is its tensor map.
     A: gl.constexpr = SYMBOL + "_param_0"
     B: gl.constexpr = SYMBOL + "_param_5"
+    BELOW: gl.constexpr = CLUSTER // ACROSS
     if SWAP:
-        left = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B)
-        right = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, TRANS_A, A, CLUSTER, RUN)
+        left = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B, ACROSS, BELOW)
+        right = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, TRANS_A, A, BELOW, 1, RUN)
     else:
-        left = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, TRANS_A, A)
-        right = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B, CLUSTER, RUN)
+        left = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, TRANS_A, A, ACROSS, BELOW)
+        right = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B, BELOW, 1, RUN)
     if BY_ALL:  # no barriers that nobody uses: the compiler would give their memory to others while they are valid
         ready = barriers(STAGES, ARRIVALS)
         empty = ready
     else:
-        # Of a cluster each warp tells.
-        empty = barriers(STAGES, OWNERS if CLUSTER == 1 else OWNERS * 4 * CLUSTER)
+        # Of a cluster each warp tells, those of the blocks that this one loads for.
+        empty = barriers(STAGES, OWNERS if CLUSTER == 1 else OWNERS * 4 * (BELOW + ACROSS - 1))
         ready = barriers(STAGES, ARRIVALS)
     return Stages(
-        left, right, empty, ready, STAGES, BLOCK_K, CLUSTER, SWAP, RANK, IN_CLUSTER or CLUSTER > 1, False
+        left, right, empty, ready, STAGES, BLOCK_K, CLUSTER, ACROSS, SWAP, RANK, IN_CLUSTER or CLUSTER > 1, False
     )  # fmt: skip

@@ -11,8 +11,8 @@ from triton.experimental import gluon
 def load_assembly(left, right, rank, k_line, in_cluster, threads):
     """A step's boxes of both operands, and their bytes to a barrier, by one of the `threads` that come here (PTX ISA,
     cp.async.bulk.tensor); a box that blocks of a cluster share goes to the same place in each of them. Left and right
-    are (PARAMETER, ROWS, LINES, TURNED, BOX, SHARERS, RUN, HALVES) of the operands. A tensor map is a parameter of the
-    entry point: assembly names it. An operand without one does not come this way.
+    are (PARAMETER, ROWS, LINES, TURNED, BOX, SHARERS, APART, RUN, HALVES) of the operands. A tensor map is a parameter
+    of the entry point: assembly names it. An operand without one does not come this way.
 
     Inputs: of either operand buffers, bytes from there to the stage, row and plane; first in K; barrier; whether, or
     how many runs.
@@ -20,7 +20,7 @@ def load_assembly(left, right, rank, k_line, in_cluster, threads):
 
     def boxes(operand):
         """(bytes, rows, elements of K) from the first to each box that this block loads, and which half it is of."""
-        _, rows, lines, turned, box, sharers, run, halves = operand
+        _, rows, lines, turned, box, sharers, _, run, halves = operand
         share, half = rows // sharers, rows // halves
         if turned:
             return [(i * box * 128 * lines, i * box % half, 0, i * box // half) for i in range(share // box)]
@@ -28,7 +28,7 @@ def load_assembly(left, right, rank, k_line, in_cluster, threads):
             return [(i * run * 128, i * run, 0, 0) for i in range(rows // run)]
         return [((i * rows + h * half) * 128, 0, i * k_line, h) for i in range(lines) for h in range(halves)]
 
-    runs = right[6]
+    runs = right[7]
     total = (left[1] * left[2] + (0 if runs or not right[0] else right[1] * right[2])) * 128
     lines = [
         "{ .reg .pred first, here; .reg .b32 x, to, own, bar, at, k, bytes; .reg .b16 mask; .reg .b64 map;",
@@ -49,12 +49,12 @@ def load_assembly(left, right, rank, k_line, in_cluster, threads):
         shared = operand[5] > 1
         if in_cluster and not shared:
             lines.append("mapa.shared::cluster.u32 own, own, x;")
-        lines.append(f"mov.b16 mask, {(1 << operand[5]) - 1};")
-        halves = operand[7] > 1
+        lines += sharers_mask(operand[5], operand[6], left[5] > 1)
+        halves = operand[8] > 1
         for i, (to, row, k, half) in enumerate(boxes(operand)):
             inside = (["at", "k"] if operand[3] else ["k", "at"]) + [str(half)] * halves
             at = ", ".join(inside + [f"${place + 3}"] * (rank - 2))
-            check = f"setp.gt.s32 here, $10, {i};\n@here " if operand[6] and i else ""
+            check = f"setp.gt.s32 here, $10, {i};\n@here " if operand[7] and i else ""
             lines += [
                 f"add.u32 to, own, {to};", f"add.s32 at, ${place + 2}, {row};", f"add.s32 k, $8, {k};",
                 f"{check}cp.async.bulk.tensor.{rank + halves}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -86,13 +86,32 @@ def clear_lines(boxes, block_k, line, threads, in_cluster):
 
 
 @gluon.constexpr_function
-def arrive_at_all(blocks):
-    """Lane i of a warp tells the barrier of block i. Released to the cluster by default; .release.cluster takes 0.5 us
-    a step."""
+def sharers_mask(sharers, apart, some_others):
+    """The blocks that need the same rows as block x: `sharers` of them, their ranks `apart`. `some_others`: the cluster
+    has blocks beside them."""
+    mask = sum(1 << i * apart for i in range(sharers))
+    if sharers == 1 or not some_others:
+        return [f"mov.b16 mask, {mask};"]
+    first = f"and.b32 at, x, {apart - 1};" if apart > 1 else f"and.b32 at, x, {-sharers};"
+    return [first, f"mov.b32 k, {mask};", "shl.b32 k, k, at;", "cvt.u16.u32 mask, k;"]
+
+
+@gluon.constexpr_function
+def arrive_at_sharers(blocks, across):
+    """Lane i of a warp tells the barrier of block i, where that is one that loads for this block: of `blocks` those in
+    its row of `across`, and those in its column. Released to the cluster by default; .release.cluster takes 0.5 us a
+    step."""
+    below = blocks // across
+    here = (
+        "mov.u32 own, %cluster_ctarank;\nxor.b32 own, own, lane;\n"  # 0 in the bits of what two blocks have in common
+        f"and.b32 at, own, {below - 1};\nsetp.eq.u32 same, at, 0;\n"
+        f"setp.lt.or.u32 same, own, {below}, same;\nand.pred told, told, same;\n"
+    )
     return (
-        "{ .reg .pred told; .reg .b32 lane, at;\n"
+        "{ .reg .pred told, same; .reg .b32 lane, at, own;\n"
         f"mov.u32 lane, %laneid;\nsetp.lt.u32 told, lane, {blocks};\nsetp.ne.and.s32 told, $1, 0, told;\n"
-        "@told mapa.shared::cluster.u32 at, $0, lane;\n@told mbarrier.arrive.shared::cluster.b64 _, [at]; }"
+        f"{here if across > 1 else ''}@told mapa.shared::cluster.u32 at, $0, lane;\n"
+        "@told mbarrier.arrive.shared::cluster.b64 _, [at]; }"
     )
 
 

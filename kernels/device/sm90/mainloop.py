@@ -150,12 +150,15 @@ def wait_for_parts(parts, WIDTH: gl.constexpr):
 @gluon.jit
 def multiply(
     parts, stages, step, count, last, FIRST: gl.constexpr, WIDTH: gl.constexpr, CLEAR: gl.constexpr = False,
-    MAY_SKIP: gl.constexpr = False,
+    MAY_SKIP: gl.constexpr = False, edges=(),
 ):  # fmt: skip
     """The sum over `count` steps from number `step` on, begun; and the number after them. CLEAR: what the last step
-    brings of K from `last` on is not this tile's. MAY_SKIP: there may be no step, which costs registers."""
+    brings of K from `last` on is not this tile's. MAY_SKIP: there may be no step, which costs registers. Edges: where K
+    of the tile begins and ends within a line."""
     for i in range(count if MAY_SKIP else gl.maximum(count, 1)):
         stages.wait_ready(step)
+        if len(edges) > 0:
+            edges[0].trim(stages, step)
         if stages.BY_THREADS:
             fence_async_shared()  # the tensor cores read what threads wrote
         if CLEAR:  # noqa: SIM102  (this one is the compiler's, the other the device's)

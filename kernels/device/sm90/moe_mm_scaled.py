@@ -216,9 +216,9 @@ def moe_mm_scaled(
     ROWS: gl.constexpr = BLOCK_M // 2
     none = gl.to_tensor(0)
     left = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, False, A)
-    right = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, False, B, 1, 0, 2)
+    right = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, False, B, 1, 1, 0, 2)
     empty, ready = barriers(STAGES, 2), barriers(STAGES, arrivals(True))
-    stages = Stages(left, right, empty, ready, STAGES, BLOCK_K, 1, False, 3, False, False)
+    stages = Stages(left, right, empty, ready, STAGES, BLOCK_K, 1, 1, False, 3, False, False)
     plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     of_a = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], plain)
     of_b = gl.allocate_shared_memory(gl.float32, [STAGES, 4], plain)

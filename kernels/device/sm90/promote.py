@@ -9,6 +9,7 @@ warpgroup that multiplies alone the tensor cores would else wait.
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from kernels.device.sm90.edges import wait_trimmed
 from kernels.device.sm90.mainloop import element_of, part_types, registers_of, step_assembly, tied, wait_for_parts
 
 
@@ -89,10 +90,12 @@ def runs_ahead(parts, lines, scales, registers):
 
 
 @gluon.jit
-def follow(parts, own, before, of_before, stages, scales, step, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+def follow(
+    parts, own, before, of_before, stages, scales, step, edges, FIRST: gl.constexpr, WIDTH: gl.constexpr
+):  # fmt: skip
     """A step of one line begun, then the products of the step before added with its scales. Returns the sum, both
     steps' products, and the begun one's scales."""
-    stages.wait_ready(step)
+    wait_trimmed(stages, step, edges)
     of_own = read(scales, parts, stages, step, 0, FIRST)
     parts, own, before = begin_line(parts, own, before, stages, step, FIRST, WIDTH)
     stages.release(step - 1)
@@ -100,19 +103,19 @@ def follow(parts, own, before, of_before, stages, scales, step, FIRST: gl.conste
 
 
 @gluon.jit
-def multiply_ahead(parts, stages, scales, step, count, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+def multiply_ahead(parts, stages, scales, step, count, edges, FIRST: gl.constexpr, WIDTH: gl.constexpr):
     """`multiply_promoted` of steps of one line, with two in flight, whose products take turns in two sets of registers.
     Written out for two steps, so that no loop moves one set to the other."""
-    stages.wait_ready(step)
+    wait_trimmed(stages, step, edges)
     of_one = read(scales, parts, stages, step, 0, FIRST)
     parts, one, two = begin_line(parts, parts, parts, stages, step, FIRST, WIDTH)
     for _ in range((count - 1) // 2):
-        parts, two, one, of_two = follow(parts, two, one, of_one, stages, scales, step + 1, FIRST, WIDTH)
-        parts, one, two, of_one = follow(parts, one, two, of_two, stages, scales, step + 2, FIRST, WIDTH)
+        parts, two, one, of_two = follow(parts, two, one, of_one, stages, scales, step + 1, edges, FIRST, WIDTH)
+        parts, one, two, of_one = follow(parts, one, two, of_two, stages, scales, step + 2, edges, FIRST, WIDTH)
         step += 2
     if count % 2 == 0:
         step += 1
-        parts, two, one, of_two = follow(parts, two, one, of_one, stages, scales, step, FIRST, WIDTH)
+        parts, two, one, of_two = follow(parts, two, one, of_one, stages, scales, step, edges, FIRST, WIDTH)
         parts = add(scales, parts, wait_for_parts(two, WIDTH), of_two)
     else:
         parts = add(scales, parts, wait_for_parts(one, WIDTH), of_one)
@@ -122,17 +125,17 @@ def multiply_ahead(parts, stages, scales, step, count, FIRST: gl.constexpr, WIDT
 
 @gluon.jit
 def multiply_promoted(
-    parts, stages, scales, step, count, FIRST: gl.constexpr, WIDTH: gl.constexpr, REGISTERS: gl.constexpr
+    parts, stages, scales, step, count, FIRST: gl.constexpr, WIDTH: gl.constexpr, REGISTERS: gl.constexpr, edges=()
 ):
     """The sum over `count` steps from number `step` on, added up in float32 line by line, each times its scales; and
-    the number after them. A thread has so many registers."""
+    the number after them. A thread has so many registers. Edges: where K of the tile begins and ends within a line."""
     LINES: gl.constexpr = stages.left.LINES
     count = gl.maximum(count, 1)
     if runs_ahead(parts, LINES, scales, REGISTERS):
-        return multiply_ahead(parts, stages, scales, step, count, FIRST, WIDTH)
+        return multiply_ahead(parts, stages, scales, step, count, edges, FIRST, WIDTH)
     else:
         for _ in range(count):
-            stages.wait_ready(step)
+            wait_trimmed(stages, step, edges)
             for line in gl.static_range(LINES):
                 of_own = read(scales, parts, stages, step, line, FIRST)
                 own = multiply_line(parts, stages, step, line, FIRST, WIDTH)

@@ -29,7 +29,8 @@ class Tiles:
     RIGHT: gl.constexpr
     BLOCK_K: gl.constexpr
     GROUP: gl.constexpr  # tiles of left rows that come one after the other, so that the right operand stays in L2
-    CLUSTER: gl.constexpr  # blocks, and left tiles, in a unit of work
+    CLUSTER: gl.constexpr  # blocks, each with a tile of its own, in a unit of work
+    ACROSS: gl.constexpr  # of them side by side, which share the left operand; those below one another share the right
     SPLIT: gl.constexpr
 
     @gluon.jit
@@ -43,11 +44,18 @@ class Tiles:
     @gluon.jit
     def rows(self):
         """Of units."""
-        return gl.cdiv(gl.cdiv(self.left_rows, self.LEFT), self.CLUSTER)
+        return gl.cdiv(gl.cdiv(self.left_rows, self.LEFT), self.CLUSTER // self.ACROSS)
+
+    @gluon.jit
+    def columns(self):
+        columns = gl.cdiv(self.right_rows, self.RIGHT)
+        if self.ACROSS > 1:
+            columns = gl.cdiv(columns, self.ACROSS)
+        return columns
 
     @gluon.jit
     def count(self):
-        count = self.rows() * gl.cdiv(self.right_rows, self.RIGHT)
+        count = self.rows() * self.columns()
         if self.SPLIT:
             count *= self.splits
         return count
@@ -71,11 +79,16 @@ class Tiles:
         """Where this block's tile of a unit begins."""
         if self.SPLIT:
             unit = unit // self.splits
-        tile, column = rasterise(unit, self.rows(), gl.cdiv(self.right_rows, self.RIGHT), self.GROUP)
-        tile *= self.CLUSTER
-        if self.CLUSTER > 1:  # a block without a tile of its own does the last one again, and with beta nothing
-            tile += gl.program_id(0) % self.CLUSTER
+        BELOW: gl.constexpr = self.CLUSTER // self.ACROSS
+        tile, column = rasterise(unit, self.rows(), self.columns(), self.GROUP)
+        tile *= BELOW
+        if BELOW > 1:  # a block without a tile of its own does the last one again, and with beta nothing
+            tile += gl.program_id(0) % BELOW
             if self.whole:
                 tile = gl.minimum(tile, gl.cdiv(self.left_rows, self.LEFT) - 1)
+        if self.ACROSS > 1:
+            column = column * self.ACROSS + gl.program_id(0) % self.CLUSTER // BELOW
+            if self.whole:
+                column = gl.minimum(column, gl.cdiv(self.right_rows, self.RIGHT) - 1)
         left = self.inside(tile * self.LEFT, self.left_rows, self.LEFT)
         return left, self.inside(column * self.RIGHT, self.right_rows, self.RIGHT)

@@ -31,7 +31,7 @@ class WorkTile:
     group: gl.tensor
     step: gl.tensor  # first in the pipeline
     count: gl.tensor  # steps; -1: there is no tile any more
-    last: gl.tensor  # of K, what the last step has
+    last: gl.tensor  # of K, what the last step has; and, times 65536, what the first one has before it: edges.py
     height: gl.tensor  # of A, rows that the tile has, or more where its group ends before
 
     @gluon.jit

@@ -3,7 +3,7 @@
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import EXPERTS_SM90, PACKED_SM90, POINTERS_SM90, Family
 from kernels.table.model import tuned
-from kernels.table.sm90 import block_scale_bytes
+from kernels.table.sm90 import block_scale_bytes, with_e5m2
 from kernels.table.spec import Config, Problem, Variant
 from kernels.table.targets import TARGETS
 
@@ -91,8 +91,9 @@ def scaled_config(problem: Problem, family: Family, m: int, n: int, blocks: bool
 
 
 def scaled_rows(problem: Problem):
-    """The rows for packed groups of 8-bit operands: K comes last in both, as tensor cores take it. Where ends cut the
-    rows D is bfloat16; where they cut K, or groups are whole matrices, float32 too, as gradients are."""
+    """The rows for packed groups of 8-bit operands, of which one may be e5m2: K comes last in both, as tensor cores take
+    it. Where ends cut the rows D is bfloat16; where they cut K, or groups are whole matrices, float32 too, as gradients
+    are."""
     if problem.layout != "nt":
         return
     for (scales, precision), tiles in SCALED_TILES.items():
@@ -102,7 +103,9 @@ def scaled_rows(problem: Problem):
             for cut in (*(("rows",) if problem.d == "bf16" else ()), *(("equal",) if whole else ())):
                 config = scaled_config(problem, record, m, n, scales == "blocks")
                 guard = tuple(sorted((*record.guards, cut, "linear", scales)))
-                yield Variant(problem, config, record.kernel, 90, guard, rate)
+                row = Variant(problem, config, record.kernel, 90, guard, rate)
+                yield row
+                yield from with_e5m2(row)
 
 
 # Of large groups of arrays of pointers: tile -> its rate, as measured.

@@ -71,11 +71,10 @@ static int64_t step_of(const struct launch *l, char operand) {
   return has(l, name) ? value(l, name) : 0;
 }
 
-static void check_map(const struct launch *l, char operand, const struct stored *s) {
+static void check_map(const struct launch *l, char operand, const struct stored *s, int tensor) {
   struct map map;
-  memcpy(&map, l->maps[operand - 'a'], sizeof map);
-  const int widest[] = {TENSOR_A, TENSOR_B, TENSOR_C, TENSOR_D};
-  const struct box *box = &l->row->boxes[widest[operand - 'a']];
+  memcpy(&map, l->maps[tensor], sizeof map);
+  const struct box *box = &l->row->boxes[tensor];
   int64_t step = step_of(l, operand), more = s->count > 1 ? s->count - 1 : 0;
   // Of A and B of groups each has its own plane, where each has its own; D's rows are counted over all groups.
   bool planes = box->rank == 3, own = planes && more && step;
@@ -92,10 +91,22 @@ static void check_map(const struct launch *l, char operand, const struct stored 
   if (own) REQUIRE((__int128)map.strides[1] == (__int128)s->stride * s->bytes, "%c", operand);
 }
 
+// A and B have one map each. C and D have one for each part of the row's tile; of a width it has no part, no box.
+static void check_maps(const struct launch *l, char operand, const struct stored *s) {
+  const int first[] = {TENSOR_A, TENSOR_B, TENSOR_C, TENSOR_D, TENSOR_COUNT};
+  int found = 0;
+  for (int tensor = first[operand - 'a']; tensor < first[operand - 'a' + 1]; tensor++) {
+    if (!l->row->boxes[tensor].rows) continue;
+    check_map(l, operand, s, tensor);
+    found++;
+  }
+  REQUIRE(found > 0, "%s has no box of %c", l->row->name, operand);
+}
+
 void check_stored(const struct launch *l, char operand, const struct stored *s) {
   char name[32];
   bool mapped = has(l, name_of(name, "", operand, "_desc.map"));
-  if (mapped) check_map(l, operand, s);
+  if (mapped) check_maps(l, operand, s);
   if (!has(l, name_of(name, "", operand, "_ptr"))) {
     REQUIRE(mapped, "%s takes no %c", l->signature->entry, operand);
     return;

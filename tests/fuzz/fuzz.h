@@ -163,7 +163,7 @@ struct operation {
   libgemm_status (*call)(const void *args);
   libgemm_status (*workspace)(const void *args, uint64_t *bytes);
   libgemm_status (*explain)(const void *args, int32_t target, libgemm_choice *choice);
-  uint16_t numbers[20], words[13], pointers[TABLE_COUNT + 3], floats[3];
+  uint16_t numbers[20], words[15], pointers[TABLE_COUNT + 3], floats[3];
 };
 extern const struct operation dense_operation, packed_operation, pointers_operation;
 

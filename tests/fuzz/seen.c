@@ -1,4 +1,5 @@
 // seen.c: keeps what the driver is asked to launch and copy during one call. Judges nothing.
+#include <stdio.h>
 #include <string.h>
 
 #include "fuzz.h"
@@ -19,12 +20,25 @@ static const struct row *row_of(const void *handle) {
   return NULL;
 }
 
+// Which of a row's boxes a tensor map's name means, a_desc.map to d_desc_8.map; -1: no map.
+static int tensor_of(const char *name) {
+  const int first[] = {TENSOR_A, TENSOR_B, TENSOR_C, TENSOR_D};
+  int parts = 1;
+  char dot = 0;
+  if (strcmp(name + 1, "_desc.map") != 0 && (sscanf(name + 1, "_desc_%d.ma%c", &parts, &dot) != 2 || dot != 'p'))
+    return -1;
+  int part = 0;
+  while (1 << part < parts) part++;
+  return first[name[0] - 'a'] + part;
+}
+
 static void keep(const struct fakecuda_launch *told, int at, struct launch *l) {
   const char *name = l->signature->names[at];
   size_t bytes = told->table[at].size;
   uint64_t value = 0;
   if (bytes == 128) {
-    if (strcmp(name + 1, "_desc.map") == 0) memcpy(l->maps[name[0] - 'a'], told->values[at], 128);
+    int tensor = tensor_of(name);
+    if (tensor >= 0) memcpy(l->maps[tensor], told->values[at], 128);
   } else {
     memcpy(&value, told->values[at], bytes);
     l->values[at] = bytes == 4 ? (uint64_t)(int64_t)(int32_t)value : value;

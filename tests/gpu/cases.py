@@ -152,6 +152,11 @@ def step_of(a_type: str) -> int:
     return 16 if a_type == "e4m3" else 8
 
 
+def e5m2_of(v) -> str:
+    """Which of A and B a variant for 8-bit operands takes as e5m2."""
+    return "a" if "_e5m2_e4m3_" in v.name else "b" if "_e4m3_e5m2_" in v.name else ""
+
+
 def aligned_pads(case: Case, pads=(0, 0, 0, 0)) -> tuple:
     """Least gaps after which stored rows of A, B, C and D are multiples of 16 bytes, and `pads` more."""
     m, n, k = case.totals()

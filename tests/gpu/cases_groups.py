@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from .cases import ACTIVATIONS, BLOCK_SCALINGS, Case, aligned_pads, step_of, whole
+from .cases import ACTIVATIONS, BLOCK_SCALINGS, Case, aligned_pads, e5m2_of, step_of, whole
 
 # Groups of rows. Tiles have 128 rows, swapped ones a multiple of 16, which leave in runs of 32.
 FEW = (0, 130, 1, 17, 0, 72)
@@ -159,7 +159,7 @@ def group_cases(v):
     types = {"a_type": v.a_type, "d_type": v.d_type, "precision": v.precision or "exact"}
     case = Case(entry="grouped_mm", trans_a=bool(v.trans_a), trans_b=bool(v.trans_b), variant=v.name, **types)
     if v.a_type == "e4m3":
-        case = replace(case, scaling=BLOCK_SCALINGS[0] if "_blocks" in v.name else "row")
+        case = replace(case, scaling=BLOCK_SCALINGS[0] if "_blocks" in v.name else "row", e5m2=e5m2_of(v))
     fits_k = v.a_type == "e4m3" or (v.trans_a and not v.trans_b)
     inner, batch = (shared_inner_cases, shared_batch_cases) if "_cluster" in v.name else (inner_cases, batch_cases)
     kinds = (rows_cases,) if "_rows" in v.name else (inner, batch) if fits_k else (batch,)

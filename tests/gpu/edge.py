@@ -20,6 +20,7 @@ from .cases import (
     TYPES,
     Case,
     aligned_pads,
+    e5m2_of,
     step_of,
     types_of,
     whole,
@@ -92,11 +93,6 @@ def scalings_of(v) -> tuple:
     if "_blocks" in v.name:
         return BLOCK_SCALINGS[:1]
     return SCALINGS if not is_fast(v) and not v.single and v.precision == "exact" else SCALINGS[:3]
-
-
-def e5m2_of(v) -> str:
-    """Which of A and B a variant for 8-bit operands takes as e5m2."""
-    return "a" if "_e5m2_e4m3_" in v.name else "b" if "_e4m3_e5m2_" in v.name else ""
 
 
 def variant_cases(v):

@@ -231,13 +231,15 @@ class StandIn(Layers, Casts):
         b = load(b, ldb, [(k, n) for _, n, k in sizes], dtype, trans_b)
         self.grouped_gemm(a, b, **lists, **words)
 
-    def own_scales(self, scaling, a_scale, b_scale, group, ragged, groups, place):
+    def own_scales(self, scaling, a_scale, b_scale, group, ragged, groups, place, shape):
         """A packed group's, as `tile` takes them: of an operand that has some for each group its own, else its rows, or
-        columns, of those of all."""
+        columns, of those of all. These may stand one below the other: (2, 1) is not two groups' of two rows."""
         found = []
         for axis, (x, letter) in enumerate(((a_scale, "m"), (b_scale, "n"))):
             blocks = scaling in BLOCK_SCALINGS
             many = ragged != letter and x.dim() == (3 if blocks else 2) and len(x) == groups
+            if scaling == "row":
+                many = many and x.shape[1] == shape[axis]
             if scaling == "tensor":
                 many = ragged != letter and x.dim() == 1 and len(x) == groups
             found.append(x[group] if many else x)
@@ -283,7 +285,7 @@ class StandIn(Layers, Casts):
             left, right = one[0][rows, place["k"]], one[1][place["k"], cols]
             if self.fault == "K of the next group" and ragged == "k" and end < size:
                 left = left + 0 * one[0][:, end : end + 1]
-            scales = scaling and self.own_scales(scaling, a_scale, b_scale, group, ragged, groups, place)
+            scales = scaling and self.own_scales(scaling, a_scale, b_scale, group, ragged, groups, place, shape)
             self.tile(left, right, old, v if v is None else v[cols], into, **fixed, scales=scales)
         if ragged in "mn":
             self.finish(d if ragged == "m" else d.mT, end if groups else 0, tail)

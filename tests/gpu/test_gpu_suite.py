@@ -163,7 +163,8 @@ def test_random_cases_reach_every_kind():
 def reaches_whole_matrices(c: cases.Case) -> bool:
     """Whether the C side would hand a case to a row that sees all groups as one matrix, were it of 16-bit inputs; or of
     8-bit ones."""
-    even = c.pads == cases.aligned_pads(c, [pad // 8 * 8 for pad in c.pads]) and not any(c.leads)
+    step = cases.step_of(c.a_type)
+    even = c.pads == cases.aligned_pads(c, [pad // step * step for pad in c.pads]) and not any(c.leads)
     read = c.k > 0 and c.alpha != 0 and c.packed and c.groups > 0 and "b" not in c.shared
     fits_k = c.trans_b and not c.trans_a if c.a_type == "e4m3" else c.trans_a and not c.trans_b
     strided = {"m": not c.trans_a, "n": False, "k": fits_k, "none": True}[c.ragged]
@@ -172,7 +173,8 @@ def reaches_whole_matrices(c: cases.Case) -> bool:
 
 def runs_as_groups(c: cases.Case) -> bool:
     """Whether such a row takes a batch of dense products, were it of 16-bit inputs."""
-    even = c.pads == cases.aligned_pads(c, [pad // 8 * 8 for pad in c.pads]) and not any(c.leads)
+    step = cases.step_of(c.a_type)
+    even = c.pads == cases.aligned_pads(c, [pad // step * step for pad in c.pads]) and not any(c.leads)
     own_c = c.beta == 0 or "c" not in c.shared
     return (
         c.op == "gemm"
@@ -188,7 +190,8 @@ def test_random_cases_reach_the_rows_for_whole_matrices():
     seen = [c for c in map(cases.random_case, range(2000)) if reaches_whole_matrices(c)]
     kinds = {(c.ragged, c.trans_a, c.trans_b) for c in seen}
     batches = itertools.product(("none",), (False, True), (False, True))
-    assert kinds == {("m", False, False), ("m", False, True), ("k", True, False), *batches}
+    of_bytes = ("k", False, True)
+    assert kinds == {("m", False, False), ("m", False, True), ("k", True, False), of_bytes, *batches}
     tiles = [sum(-(-m // 128) * -(-n // 128) for m, n, _ in c.group_sizes()) for c in seen]
     assert len(seen) > 60 and sum(count > 8 for count in tiles) > 20 and max(tiles) > 132
     seen = [c for c in map(cases.random_case, range(2000)) if runs_as_groups(c) and not c.activation]

@@ -233,6 +233,14 @@ def parameters(launch: dict) -> list[tuple[dict, dict]]:
     return list(zip(params, launch["params"], strict=True))
 
 
+def operand_types(launch: dict) -> tuple[str, str]:
+    """The types of A and B that it reads: its row's, or, of rows for e4m3 and e5m2, what it is told."""
+    found, problem = values(launch), records()[launch["variant"]]["problem"]
+    if "a_type" in found:
+        return tuple({4: "e4m3", 5: "e5m2"}[found[name]] for name in ("a_type", "b_type"))
+    return tuple("e5m2" if problem["e5m2"] == operand else problem["a"] for operand in "ab")
+
+
 def values(launch: dict) -> dict:
     """A launch's arguments by name."""
     found = {}

@@ -91,9 +91,9 @@ def scaled_config(problem: Problem, family: Family, m: int, n: int, blocks: bool
 
 
 def scaled_rows(problem: Problem):
-    """The rows for packed groups of 8-bit operands, of which one may be e5m2: K comes last in both, as tensor cores take
-    it. Where ends cut the rows D is bfloat16; where they cut K, or groups are whole matrices, float32 too, as gradients
-    are."""
+    """The rows for packed groups of 8-bit operands, of which one may be e5m2: K comes last in both, as tensor cores
+    take it. Where ends cut the rows D is bfloat16; where they cut K, or groups are whole matrices, float32 too, as
+    gradients are."""
     if problem.layout != "nt":
         return
     for (scales, precision), tiles in SCALED_TILES.items():

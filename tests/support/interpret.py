@@ -37,7 +37,9 @@ from tests.gpu import reference
 from tests.gpu.cases import ACTIVATIONS, RAGGED, SCALINGS, Case
 from tests.gpu.checks import mismatches, tail_problems
 from tests.gpu.problem import Problem
+from tests.support import quick_interpreter
 
+quick_interpreter.install()
 reference.U_OUT["bf16"] = 2.0**-7
 OPERAND_TYPES = {row.name: row.c_enum for row in ELEMENTS.values() if row.bytes == 1}
 NUMBERS = {"i32": np.int32, "i64": np.int64, "fp32": np.float32}

@@ -9,7 +9,9 @@ from kernels.table.targets import TARGETS
 
 RATE = 125  # relative throughput of these kernels: the reference set's large tile has 100
 SPARE = 2048  # bytes of shared memory for barriers, the queue, and what the compiler aligns
-ACTIVATED = {("swap", 128, 128)}  # with an activation too, whose code makes a tile's epilogue several times longer
+# With an activation too, whose code makes a tile's epilogue several times longer: into the same type, and into float32.
+ACTIVATED = {("swap", "rows", 128, 128), ("pingpong", "equal", 128, 128)}
+WIDE_ACTIVATED = {("pingpong", "rows", 128, 128), ("pingpong", "equal", 128, 128)}
 FEW = 2  # tiles of each cut where more are not worth their bytes; the data puts a small one and a large one first
 RUN = 32  # rows of A that a swapped tile takes in, and D that it puts out, at a time
 
@@ -51,7 +53,7 @@ def tiles_of(problem: Problem) -> list[tuple]:
 
 def grouped_rows(problem: Problem):
     """The rows that ship for one problem of packed groups: all tiles into the same type, few into float32, but for
-    those of a weight gradient. Activations are a layer's: of the rows, into the same type."""
+    those of a weight gradient. One of each cut has an activation."""
     if not is_taken(problem):
         return
     tiles, wide = tiles_of(problem), problem.d == "f32"
@@ -59,7 +61,7 @@ def grouped_rows(problem: Problem):
     for i, (kernel, cut, m, n) in enumerate(tiles):
         if not wide or [before for _, before, *_ in tiles[:i]].count(cut) < most:
             yield grouped_variant(problem, kernel, cut, m, n)
-        if not wide and (kernel, m, n) in ACTIVATED:
+        if (kernel, cut, m, n) in (WIDE_ACTIVATED if wide else ACTIVATED):
             yield grouped_variant(problem, kernel, cut, m, n, activated=True)
 
 

@@ -5,7 +5,7 @@ import itertools
 import libgemm
 import pytest
 from built import needs
-from calls import Call, at, last_error, last_launch, ok, refused, values
+from calls import Call, at, last_error, last_launch, mixed_types, ok, refused, values
 from libgemm._library import text
 from libgemm.inspect import info, variants
 from stand_in import in_stand_in
@@ -113,7 +113,7 @@ def test_every_such_row_serves_batches_by_name():
         types = {"a_type": TYPES[v.a_type], "d_type": TYPES[v.d_type], "precision": PRECISIONS.get(v.precision, 0)}
         if v.a_type == "e4m3":
             scales = {"batch_stride_a_scale": 2 * M, "batch_stride_b_scale": 2 * N}
-            types |= {"scaling": 2, "a_scale": at(9), "b_scale": at(10), **scales}
+            types |= {"scaling": 2, "a_scale": at(9), "b_scale": at(10), **scales, **mixed_types(v.name)}
         if "_cluster" in v.name:  # it needs some K to share
             types |= {"k": 4096, **{f"ld{x}": 4096 for x in "abcd"}}
         call = batch("nt"[v.trans_a] + "nt"[v.trans_b], **types, variant=v.name)
@@ -134,7 +134,6 @@ REFUSED = [
     ({"n": 76}, ALIGNED),
     ({"alpha": 0.0}, ALIGNED),
     ({"k": 0}, ALIGNED),
-    ({"activation": 1}, "no activation"),
 ]
 
 
@@ -153,6 +152,10 @@ def test_what_is_no_whole_matrix_goes_to_the_reference_set():
         refused(call.explain(90)[0], "UNSUPPORTED", name, words)
         if words is ALIGNED:
             assert "batch = 1" not in last_error()
+    for layout in LAYOUTS:  # another row for groups, which is longer
+        assert is_equal(large(layout, activation=1)) and "_linear" not in name_of(large(layout, activation=1))
+        name = row_for(layout).name
+        refused(large(layout, activation=1, variant=name).run(), "UNSUPPORTED", name, "no activation")
     assert not is_equal(batch(d=at(8) + 2)) and not is_equal(batch(a=at(0) + 2))
 
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from built import needs
-from calls import Call, at, last_launch, launches, log, ok, records, refused, values
+from calls import Call, at, last_launch, launches, log, mixed_types, ok, records, refused, values
 from libgemm._library import lib, text
 from libgemm.inspect import variants
 from stand_in import in_stand_in, python, scratch
@@ -129,10 +129,7 @@ def test_kernels_that_wait_by_themselves_are_launched_so_and_no_others():
         call = few(v, 64, 64, 32768)
         if "_blocks" in v.name:
             call.set(scaling=lib.LIBGEMM_SCALING_1X128_128X128, a_scale=at(7), b_scale=at(8))
-        for operand in records()[v.name]["problem"]["e5m2"]:
-            call.set(b_type=lib.LIBGEMM_E4M3)
-            call.set(**{f"{operand}_type": lib.LIBGEMM_E5M2})
-        ok(call.set(workspace=at(6), workspace_bytes=1 << 30).run())
+        ok(call.set(**mixed_types(v.name), workspace=at(6), workspace_bytes=1 << 30).run())
         assert last_launch()["programmatic"] == records()[v.name]["overlaps"], v.name
         seen.append(records()[v.name]["overlaps"])
     assert True in seen and False in seen

@@ -233,6 +233,12 @@ def parameters(launch: dict) -> list[tuple[dict, dict]]:
     return list(zip(params, launch["params"], strict=True))
 
 
+def mixed_types(name: str) -> dict[str, int]:
+    """The fields of a call that tell of an e5m2 operand what this row is for."""
+    operand = records()[name]["problem"]["e5m2"]
+    return {"a_type": 4, "b_type": 4, f"{operand}_type": 5} if operand else {}
+
+
 def operand_types(launch: dict) -> tuple[str, str]:
     """The types of A and B that it reads: its row's, or, of rows for e4m3 and e5m2, what it is told."""
     found, problem = values(launch), records()[launch["variant"]]["problem"]

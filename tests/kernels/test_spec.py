@@ -15,7 +15,7 @@ from kernels.table.activations import ACTIVATIONS
 from kernels.table.dtypes import DTYPES, TYPES
 from kernels.table.model import tuned
 from kernels.table.sm90 import hopper_variant
-from kernels.table.sm90_grouped import ACTIVATED, grouped_rows
+from kernels.table.sm90_grouped import ACTIVATED, WIDE_ACTIVATED, grouped_rows
 from kernels.table.spec import LAYOUTS, OPS, Config, Problem, SpecError, Variant, measured_as
 from kernels.table.targets import DEFAULT_TARGETS, TARGETS
 from kernels.table.variants import variants
@@ -184,15 +184,19 @@ def test_each_problem_of_packed_groups_has_the_rows_it_may_have():
         cuts = {guard for row in own for guard in row.guard} & {"equal", "rows"}
         assert cuts == ({"equal", "rows"} if problem.layout[0] == "n" else {"equal"})
         for row in own:
-            tile = (row.family.name, row.config.block_m, row.config.block_n)
-            assert [*tile[:1], "equal" if "equal" in row.guard else "rows", *tile[1:]] in tiles
-            shares, activated = tile[0] == "cluster", tile in ACTIVATED and "linear" not in row.guard
+            cut = "equal" if "equal" in row.guard else "rows"
+            tile = (row.family.name, cut, row.config.block_m, row.config.block_n)
+            may = WIDE_ACTIVATED if problem.d == "f32" else ACTIVATED
+            assert [*tile] in tiles
+            shares, activated = tile[0] == "cluster", tile in may and "linear" not in row.guard
             assert ("cluster" in row.guard) == shares and ("linear" in row.guard) == (not shares and not activated)
             assert row.constexprs()["EQUAL"] == ("equal" in row.guard)
+        of_cut = {cut: [row for row in own if cut in row.guard] for cut in cuts}
+        assert all(any(not {"linear", "cluster"} & {*row.guard} for row in rows) for rows in of_cut.values())
         if problem.d == problem.a != "f32":
-            rows = sum(cut == "rows" for _, cut, *_ in tiles) + len(ACTIVATED)
-            equal = sum(cut == "equal" for _, cut, *_ in tiles)
-            assert len(own) == equal + ("rows" in cuts) * rows
+            for cut, rows in of_cut.items():
+                shipped = [tile for tile in (*tiles, *ACTIVATED) if tile[1] == cut]
+                assert len(rows) == len(shipped)
 
 
 def test_boxes_of_packed_groups_are_of_one_group_and_with_operands_swapped_runs_of_rows():

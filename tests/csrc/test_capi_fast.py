@@ -149,3 +149,17 @@ def test_what_the_copy_engine_cannot_address_goes_to_the_reference_set():
     assert not is_fast(lda=1 << 39)  # a stride of 2^40 bytes
     assert is_fast(lda=1 << 38)
     assert is_fast(n=4095, k=4093, m=4091)  # odd extents are fine
+
+
+@in_stand_in()
+def test_the_leading_dimension_of_a_single_row_is_nobodys():
+    """A row of A of any length, and what its caller says of the row behind it, does not keep the copy engine away."""
+    for k, lda in ((561, 561), (561, 563), (560, 1 << 62)):
+        call = LegalCall("gemm", m=1, n=1024, k=k, lda=lda, ldb=1024, ldc=1024, ldd=1025)
+        found = call.variant(90)
+        assert found.single or "_cluster" in text(found.name), k
+        ok(call.run())
+        of_a = maps(last_launch())["a"][1]
+        columns, rows, stride = (struct.unpack_from("<Q", of_a, at)[0] for at in (16, 24, 56))
+        assert (columns, rows) == (k, 1) and stride == -(-2 * k // 16) * 16
+    assert not LegalCall("gemm", m=2, n=1024, k=561, lda=561, ldb=1024, ldc=1024, ldd=1024).variant(90).single

@@ -36,6 +36,14 @@ def test_rows_as_they_stand_are_no_index():
     assert "_gated" not in plain["variant"] and values(plain)["N"] == INNER
 
 
+@in_stand_in()
+def test_one_row_that_an_index_names_is_one_of_many():
+    found = values(one_launch("moe_mm", m=1, lda=K + 3, ldd=INNER + 5, to_rows=at(8), d_count=99))
+    assert (found["lda"], found["ldd"]) == (K + 3, INNER + 5)
+    found = values(one_launch("moe_mm", m=1, rows=0, a_count=0, lda=K + 3, ldd=INNER + 5))
+    assert found["lda"] == -(-K // 8) * 8 and found["ldd"] == -(-INNER // 8) * 8
+
+
 @needs(90)
 @in_stand_in(SM=90)
 def test_the_fast_rows_are_left_where_they_cannot_run():

@@ -51,7 +51,8 @@ static libgemm_status check_args(const libgemm_moe_mm_args *args, libgemm_moe_mm
                          .d_bytes = dtype_bytes(a->a_type),
                          .trans_b = a->trans_b,
                          .ragged = LIBGEMM_RAGGED_M,
-                         .reads_ab = reads_ab(a)};
+                         .reads_ab = reads_ab(a),
+                         .indexed = a->rows || a->to_rows};
   TRY(check_strides(o));
   if (o->reads_ab && !a->trans_b) TRY(check_ld("ldb", a->ldb, a->n, "n"));
   canonicalise(o);

@@ -17,13 +17,22 @@ HOT static void drop_unused_strides(struct operands *o) {
   if (!many || !owns_d(o->ragged)) o->batch_stride_d = 0;
 }
 
-/* Matrices of one stored row stand as far apart as the rows of one matrix would: then that is what they are. Where
- * groups share one, or it is not read, its stride is 0 by now. */
+/* The leading dimension of a matrix of one stored row is nobody's. Such matrices stand as far apart as the rows of one
+ * would: then that is what they are. One alone, or that all groups share, or that is not read (its stride is 0 by now)
+ * has one that the copy engine can step over. */
+HOT static int64_t step_of_single_row(int64_t length, int64_t batch_stride, int64_t ld, int bytes) {
+  int64_t whole = 16 / bytes;
+  if (batch_stride == 0) return (length + whole - 1) / whole * whole;
+  return batch_stride > ld ? batch_stride : ld;
+}
+
 HOT static void join_single_rows(struct operands *o) {
-  if ((o->trans_a ? o->k : o->m) == 1 && o->batch_stride_a > o->lda) o->lda = o->batch_stride_a;
-  if ((o->trans_b ? o->n : o->k) == 1 && o->batch_stride_b > o->ldb) o->ldb = o->batch_stride_b;
-  if (o->m == 1 && o->batch_stride_d > o->ldd) o->ldd = o->batch_stride_d;
-  if (o->m == 1 && o->batch_stride_c > o->ldc) o->ldc = o->batch_stride_c;
+  if (!o->indexed && (o->trans_a ? o->k : o->m) == 1)
+    o->lda = step_of_single_row(o->trans_a ? o->m : o->k, o->batch_stride_a, o->lda, o->a_bytes);
+  if ((o->trans_b ? o->n : o->k) == 1)
+    o->ldb = step_of_single_row(o->trans_b ? o->k : o->n, o->batch_stride_b, o->ldb, o->a_bytes);
+  if (!o->indexed && o->m == 1) o->ldd = step_of_single_row(o->n, o->batch_stride_d, o->ldd, o->d_bytes);
+  if (o->m == 1) o->ldc = step_of_single_row(o->n, o->batch_stride_c, o->ldc, o->d_bytes);
 }
 
 HOT void canonicalise(struct operands *o) {

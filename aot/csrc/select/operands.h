@@ -13,6 +13,7 @@ struct operands {
   int32_t a_type, d_type, trans_a, trans_b, ragged;
   int a_bytes, d_bytes; /* of an element of A and B; of C, D and the bias */
   bool reads_ab, reads_c;
+  bool indexed; /* an index says which rows of A, or of D: m is not how many are stored */
 };
 
 /* Of either struct of arguments that describes matrices, which name their fields alike. */
@@ -34,7 +35,8 @@ libgemm_status check_operands(const struct operands *operands, const void *bias,
 /* Whether each group has a D of its own. */
 bool owns_d(int32_t ragged);
 
-/* Set strides that do not count to 0, and leading dimensions of single rows to the stride between them. */
+/* Set strides that do not count to 0, and leading dimensions of single rows to the stride between them, or,
+ * where there is none, to their length in whole pieces of 16 bytes. */
 void canonicalise(struct operands *operands);
 
 /* What GUARD_ALIGN16 asks. A group may start anywhere in the dimension that is cut, so that must not be one along which

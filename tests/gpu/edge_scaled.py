@@ -69,6 +69,20 @@ def scales_of_no_size(ctx: Context):
             yield [f"{x} [{name} of {value} in {case!r}]" for x in run_problem(ctx.lib, p)]
 
 
+def scales_of_empty_groups(ctx: Context):
+    """Of a group without any K there is no product: its scales, which nobody may have written, are no factors."""
+    case = Case(entry="grouped_mm", a_type="e4m3", ragged="k", groups=4, cuts=(128, 0, 131, 0), m=96, n=160, seed=1)
+    drawn = itertools.product(SCALINGS[1:3], ("exact", "fast"), ("bf16", "f32"), range(4), (torch.inf, torch.nan))
+    for scaling, precision, d_type, layout, value in drawn:
+        words = {"scaling": scaling, "precision": precision, "d_type": d_type, "beta": 1.0, "c": "separate"}
+        own = replace(case, trans_a=layout > 1, trans_b=layout % 2 == 1, **words)
+        p = Problem(replace(own, pads=aligned_pads(own)), ctx.device)
+        for arena in p.scale_arenas:
+            arena.views[0][1::2] = value
+            arena.freeze()
+        yield [f"{x} [scales of {value} in {own!r}]" for x in run_problem(ctx.lib, p)]
+
+
 def sums_of_bytes(ctx: Context):
     """1 - 2 <d, x> / (<d, d> + <x, x>), by which others of the field tell 8-bit products apart: below 1e-3, and of fast
     sums of one sign, which only grow, below what libgemm.h says."""

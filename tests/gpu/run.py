@@ -77,6 +77,7 @@ EDGE = (
     edge_scaled.scaled_products,
     edge_scaled.scaled_groups,
     edge_scaled.scales_of_no_size,
+    edge_scaled.scales_of_empty_groups,
     edge_scaled.sums_of_bytes,
     edge_scaled.scaled_operator,
     edge_scaled.scaled_grouped_operator,

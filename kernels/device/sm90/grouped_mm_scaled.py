@@ -71,15 +71,18 @@ def part_of(work, FIRST: gl.constexpr, SWAP: gl.constexpr):
 
 
 @gluon.jit
-def ask(scales, work, a_stride, b_stride, d_step):
+def ask(scales, work, a_stride, b_stride, d_step, MAY_BE_EMPTY: gl.constexpr):
     """A tile's scales on their way, of its group's columns and rows, which stand d_step rows of D from one group to the
-    next; () where they are those of blocks."""
+    next; () where they are those of blocks. An empty group has no product that they could make NaN: 1."""
     if len(scales) > 0:
         one = scales[0]
         row = work.row - work.group * d_step
         a_scale = one.a_scale + work.group.to(gl.int64) * a_stride
         b_scale = one.b_scale + work.group.to(gl.int64) * b_stride
-        own = Scales(a_scale, b_scale, one.scaling, one.M, one.N, one.of_left, one.of_right, one.SWAP)
+        m, n = one.M, one.N
+        if MAY_BE_EMPTY:
+            m, n = gl.where(work.count > 0, m, 0), gl.where(work.count > 0, n, 0)
+        own = Scales(a_scale, b_scale, one.scaling, m, n, one.of_left, one.of_right, one.SWAP)
         left, right = (work.col, row) if one.SWAP else (row, work.col)
         return own.ask(left, right)
     else:
@@ -118,7 +121,7 @@ def consume(
             mbarrier.wait(turns.index(NUMBER), turn)
             turn ^= 1
         if EQUAL:  # a group may be empty; what it has, all warpgroups of the tile multiply, with rows or without
-            asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), a_stride, b_stride, d_step)
+            asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), a_stride, b_stride, d_step, True)
             edges, met = edges_of(work, met, turns, NUMBER, 2)
             parts = zero_parts(ROWS, WIDTH, MOST)
             if work.count > 0:
@@ -133,7 +136,7 @@ def consume(
             if FIRST > 0 and not SWAP:
                 has_rows = work.row + FIRST < work.end
             if has_rows:
-                asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), 0, b_stride, 0)
+                asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), 0, b_stride, 0, False)
                 parts = zero_parts(ROWS, WIDTH, MOST)
                 parts = multiply_height(
                     stages, blocks, parts, turns, work, (), NUMBER, FIRST, GRAINS, WIDTH, COOP, PROMOTE, REGISTERS
@@ -162,6 +165,7 @@ def grouped_mm_scaled(
     BLOCKS: gl.constexpr,
 ):  # fmt: skip
     OWNERS: gl.constexpr = 1 if PINGPONG else 2
+    COOP: gl.constexpr = not PINGPONG
     # A thread's, of those that multiply and of those that load, which also bring scales of blocks.
     REGISTERS: gl.constexpr = 224 if BLOCKS and SWAP else 232
     OF_LOADERS: gl.constexpr = 56 if BLOCKS and SWAP else 48 if EQUAL else 40
@@ -187,10 +191,10 @@ def grouped_mm_scaled(
     turns = queue.full  # a barrier that nobody waits at would lie where others write
     if PINGPONG:
         turns = barriers(2)
-    if EQUAL:  # those of a tile meet at one
+    if EQUAL:  # those of a tile meet at one; of a line, which a step has one of, each thread trims a row
+        gl.static_assert(COOP and not SWAP and BLOCK_M + BLOCK_N == 256)
         turns = barriers(1, 2)
     ROWS: gl.constexpr = LEFT // OWNERS
-    COOP: gl.constexpr = not PINGPONG
     gl.warp_specialize(
         [
             (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 0, ROWS,

@@ -122,6 +122,16 @@ def test_every_such_row_serves_batches_by_name():
         assert launched(call) == launched(Call("grouped_mm", groups=BATCH, ragged=NONE, **groups)), v.name
 
 
+@in_stand_in()
+def test_single_rows_are_as_far_apart_as_their_batch_says():
+    strides = {"batch_stride_a": LD, "batch_stride_d": 2 * LD, "batch_stride_b": N * LD}
+    for change in ({}, {"lda": 5 * LD + 1}, {"lda": 1 << 50}, {"ldd": 7 * LD}):
+        call = batch("nt", **{"m": 1, **strides, **change})
+        assert is_equal(call), change
+        found = launched(call)["values"]
+        assert [found[f"{x}_step"] for x in "ad"] == [1, 1], change
+
+
 STEPS = "groups that stand whole rows apart"
 ALIGNED = "16-byte aligned pointers, leading dimensions and rows of D, k > 0, alpha != 0"
 REFUSED = [

@@ -162,4 +162,13 @@ def test_the_leading_dimension_of_a_single_row_is_nobodys():
         of_a = maps(last_launch())["a"][1]
         columns, rows, stride = (struct.unpack_from("<Q", of_a, at)[0] for at in (16, 24, 56))
         assert (columns, rows) == (k, 1) and stride == -(-2 * k // 16) * 16
-    assert not LegalCall("gemm", m=2, n=1024, k=561, lda=561, ldb=1024, ldc=1024, ldd=1024).variant(90).single
+    for m, invariant in ((2, 0), (2, 1), (1, 1)):  # a promise about any M takes them as they are given
+        sizes = {"m": m, "n": 1024, "k": 561, "lda": 561, "ldb": 1024, "ldc": 1024, "ldd": 1024}
+        assert not LegalCall("gemm", **sizes, batch_invariant=invariant).variant(90).single
+
+
+@in_stand_in()
+def test_how_a_single_row_is_strided_changes_no_choice():
+    sizes = {"m": 1, "n": 57344, "k": 8192, "ldb": 8192, "ldc": 57344, "ldd": 57344, "trans_b": 1}
+    made = {text(LegalCall("gemm", **sizes, lda=8192 + more).variant(90).name) for more in (0, 3, 16, 32, 64)}
+    assert len(made) == 1

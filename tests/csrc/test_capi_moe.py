@@ -40,8 +40,13 @@ def test_rows_as_they_stand_are_no_index():
 def test_one_row_that_an_index_names_is_one_of_many():
     found = values(one_launch("moe_mm", m=1, lda=K + 3, ldd=INNER + 5, to_rows=at(8), d_count=99))
     assert (found["lda"], found["ldd"]) == (K + 3, INNER + 5)
-    found = values(one_launch("moe_mm", m=1, rows=0, a_count=0, lda=K + 3, ldd=INNER + 5))
-    assert found["lda"] == -(-K // 8) * 8 and found["ldd"] == -(-INNER // 8) * 8
+
+
+@in_stand_in()
+def test_a_gate_of_one_column_has_two_stored_rows_of_b():
+    for ldb, stride in ((K, 2 * K), (K + 16, 4 * K), (K + 3, 2 * K + 6)):
+        found = values(one_launch("moe_mm", n=2, trans_b=1, ldb=ldb, batch_stride_b=stride, ldd=1, bias=0))
+        assert (found["N"], found["ldb"], found["batch_stride_b"]) == (1, ldb, stride)
 
 
 @needs(90)

@@ -30,7 +30,8 @@ HOT static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm
   if (is_empty(a)) return LIBGEMM_OK;
   *o = OPERANDS_OF(a, a->batch, LIBGEMM_RAGGED_NONE);
   TRY(check_strides(o));
-  canonicalise(o);
+  canonicalise(o, a->batch_invariant);
+  STATE_STRIDES(p, o);
   return LIBGEMM_OK;
 }
 

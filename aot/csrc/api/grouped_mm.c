@@ -60,7 +60,8 @@ libgemm_status check_grouped(const libgemm_grouped_mm_args *args, libgemm_groupe
   if (is_empty(a)) return LIBGEMM_OK;
   *o = OPERANDS_OF(a, a->groups, a->ragged);
   TRY(check_strides(o));
-  canonicalise(o);
+  canonicalise(o, a->batch_invariant);
+  STATE_STRIDES(p, o);
   if (!a->bias || a->groups == 1) a->batch_stride_bias = 0;
   int64_t groups = a->groups ? a->groups : 1; /* of about equal size, as far as the host can know */
   if (a->ragged == LIBGEMM_RAGGED_M) p->rows = ceil_div(a->m, groups);

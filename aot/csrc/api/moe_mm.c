@@ -32,8 +32,7 @@ static libgemm_status check_args(const libgemm_moe_mm_args *args, libgemm_moe_mm
   if (!a->rows) a->a_count = a->m;
   if (!a->to_rows) a->d_count = a->m;
   p->rows = ceil_div(a->m, a->groups);
-  p->a_stride = stride_class(a->lda, dtype_bytes(a->a_type)),
-  p->b_stride = stride_class(a->ldb, dtype_bytes(a->a_type));
+  STATE_STRIDES(p, a);
   *o = (struct operands){.a = a->a,
                          .b = a->b,
                          .d = a->d,
@@ -51,11 +50,10 @@ static libgemm_status check_args(const libgemm_moe_mm_args *args, libgemm_moe_mm
                          .d_bytes = dtype_bytes(a->a_type),
                          .trans_b = a->trans_b,
                          .ragged = LIBGEMM_RAGGED_M,
-                         .reads_ab = reads_ab(a),
-                         .indexed = a->rows || a->to_rows};
+                         .reads_ab = reads_ab(a)};
   TRY(check_strides(o));
   if (o->reads_ab && !a->trans_b) TRY(check_ld("ldb", a->ldb, a->n, "n"));
-  canonicalise(o);
+  drop_unused_strides(o); /* an index may name one row of many, and a gate has two columns of B for one of D */
   return LIBGEMM_OK;
 }
 

@@ -9,7 +9,7 @@ static bool owns_b(int32_t ragged) { return ragged == LIBGEMM_RAGGED_M || ragged
 bool owns_d(int32_t ragged) { return ragged == LIBGEMM_RAGGED_K || ragged == LIBGEMM_RAGGED_NONE; }
 
 /* Strides by which nothing is read become 0: what stands there then neither matters nor keeps rows from running. */
-HOT static void drop_unused_strides(struct operands *o) {
+HOT void drop_unused_strides(struct operands *o) {
   bool many = o->groups > 1;
   if (!many || !owns_a(o->ragged) || !o->reads_ab) o->batch_stride_a = 0;
   if (!many || !owns_b(o->ragged) || !o->reads_ab) o->batch_stride_b = 0;
@@ -23,21 +23,21 @@ HOT static void drop_unused_strides(struct operands *o) {
 HOT static int64_t step_of_single_row(int64_t length, int64_t batch_stride, int64_t ld, int bytes) {
   int64_t whole = 16 / bytes;
   if (batch_stride == 0) return (length + whole - 1) / whole * whole;
-  return batch_stride > ld ? batch_stride : ld;
+  return batch_stride >= length ? batch_stride : ld;
 }
 
 HOT static void join_single_rows(struct operands *o) {
-  if (!o->indexed && (o->trans_a ? o->k : o->m) == 1)
+  if ((o->trans_a ? o->k : o->m) == 1)
     o->lda = step_of_single_row(o->trans_a ? o->m : o->k, o->batch_stride_a, o->lda, o->a_bytes);
   if ((o->trans_b ? o->n : o->k) == 1)
     o->ldb = step_of_single_row(o->trans_b ? o->k : o->n, o->batch_stride_b, o->ldb, o->a_bytes);
-  if (!o->indexed && o->m == 1) o->ldd = step_of_single_row(o->n, o->batch_stride_d, o->ldd, o->d_bytes);
+  if (o->m == 1) o->ldd = step_of_single_row(o->n, o->batch_stride_d, o->ldd, o->d_bytes);
   if (o->m == 1) o->ldc = step_of_single_row(o->n, o->batch_stride_c, o->ldc, o->d_bytes);
 }
 
-HOT void canonicalise(struct operands *o) {
+HOT void canonicalise(struct operands *o, bool as_given) {
   drop_unused_strides(o);
-  join_single_rows(o);
+  if (!as_given) join_single_rows(o);
 }
 
 HOT bool is_aligned(const struct operands *o) {

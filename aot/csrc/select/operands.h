@@ -13,7 +13,6 @@ struct operands {
   int32_t a_type, d_type, trans_a, trans_b, ragged;
   int a_bytes, d_bytes; /* of an element of A and B; of C, D and the bias */
   bool reads_ab, reads_c;
-  bool indexed; /* an index says which rows of A, or of D: m is not how many are stored */
 };
 
 /* Of either struct of arguments that describes matrices, which name their fields alike. */
@@ -35,9 +34,13 @@ libgemm_status check_operands(const struct operands *operands, const void *bias,
 /* Whether each group has a D of its own. */
 bool owns_d(int32_t ragged);
 
-/* Set strides that do not count to 0, and leading dimensions of single rows to the stride between them, or,
- * where there is none, to their length in whole pieces of 16 bytes. */
-void canonicalise(struct operands *operands);
+/* Set strides that do not count to 0. */
+void drop_unused_strides(struct operands *operands);
+
+/* The same, and leading dimensions of single rows to the stride between them, or, where there is none, to their length
+ * in whole pieces of 16 bytes. Not where `as_given`: then a call of one row has memory like one of more rows with the
+ * same leading dimensions. The operands' m, n and k say how many rows are stored. */
+void canonicalise(struct operands *operands, bool as_given);
 
 /* What GUARD_ALIGN16 asks. A group may start anywhere in the dimension that is cut, so that must not be one along which
  * a matrix is contiguous: N, for D's sake; M in a stored [K][M]; K unless A is stored [K][M] and B [K][N]. */

@@ -104,12 +104,17 @@ static inline libgemm_status state_types(struct problem *problem, int32_t b_type
     (call)->b_type = (args)->b_type ? (args)->b_type : (args)->a_type; \
   } while (0)
 
-/* And what those state that describe matrices: their sizes, and how A and B are strided. */
+/* And what those state that describe matrices: their sizes. */
 #define STATE_MATRICES(problem, args)                                                               \
   do {                                                                                              \
     (problem)->m = (problem)->rows = (args)->m, (problem)->n = (args)->n, (problem)->k = (args)->k; \
-    (problem)->a_stride = stride_class((args)->lda, dtype_bytes((args)->a_type));                   \
-    (problem)->b_stride = stride_class((args)->ldb, dtype_bytes((args)->a_type));                   \
+  } while (0)
+
+/* How A and B are strided, of a struct that has their leading dimensions. */
+#define STATE_STRIDES(problem, operands)                                                  \
+  do {                                                                                    \
+    (problem)->a_stride = stride_class((operands)->lda, dtype_bytes((operands)->a_type)); \
+    (problem)->b_stride = stride_class((operands)->ldb, dtype_bytes((operands)->a_type)); \
   } while (0)
 
 /* And the GPU that it is to run on. */

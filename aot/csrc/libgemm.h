@@ -20,8 +20,8 @@
  *                  a_type LIBGEMM_F32:  d_type LIBGEMM_F32, precision LIBGEMM_TF32, _TF32X3 or _IEEE (no default)
  *                  a_type LIBGEMM_E4M3: d_type LIBGEMM_BF16, _F16 or _F32, precision LIBGEMM_EXACT or LIBGEMM_FAST;
  *                                       of libgemm_gemm and libgemm_grouped_mm, with scales or without. There A or B,
- *                                       not both, may be LIBGEMM_E5M2 (b_type); Hopper's fast kernels take it in
- *                                       libgemm_gemm, into BF16 or F32
+ *                                       not both, may be LIBGEMM_E5M2 (b_type); Hopper's fast kernels take it into
+ *                                       BF16 or F32, without activation
  *   Alignment    none is required but the element's own: a pointer to float32 is a multiple of 4, to 16-bit types of 2,
  *                to group ends of their 4 or 8, to tables of 8. Operands whose pointers, leading dimensions and
  *                contiguous extents are multiples of 16 bytes run faster.
@@ -214,7 +214,8 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
  *
  * With batch_invariant = 1 only variants are chosen that add the products of K in one order, one after the other: the
  * bits of a row of D are then the same for any M >= 1 and whatever the other rows hold. Shapes with few tiles, whose K
- * would be shared between blocks, run slower; float32 inputs take the one variant for any memory. */
+ * would be shared between blocks, run slower; float32 inputs take the one variant for any memory, 8-bit batches the
+ * reference set. One M's bits are another's where leading dimensions are the same, as given. */
 libgemm_status libgemm_gemm(const libgemm_gemm_args *args);
 
 /* Bytes of workspace with which this call runs best on the GPU that owns d (where d is NULL: the current GPU); 0 for

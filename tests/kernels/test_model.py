@@ -66,13 +66,24 @@ class Problem:
         assert status == 0 or text(lib.libgemm_status_name(status)) == UNSUPPORTED, text(lib.libgemm_last_error())
         return choice if status == 0 else UNSUPPORTED
 
+    def lines(self) -> tuple[int, int]:
+        """Bytes from one stored row of A and of B to the next; of a single one, whose leading dimension is nobody's,
+        its length in whole pieces of 16."""
+        p, size = ROWS[self.name].problem, TYPES[ROWS[self.name].problem.a][1]
+        a, b = (self.m, self.k), (self.k, self.n)  # (rows, length) where they are not stored in turn
+        turned = (p.layout[0] == "t", p.layout[1] == "t")
+        found = []
+        for (rows, length), is_turned, ld in zip((a, b), turned, (self.lda, self.ldb), strict=True):
+            rows, length = (length, rows) if is_turned else (rows, length)
+            found.append(-(-length * size // 16) * 16 if rows == 1 else ld * size)
+        return tuple(found)
+
     def asked(self) -> tuple:
         """What the formulas of the row's time take."""
         row = ROWS[self.name]
         c, size, out = row.config, TYPES[row.problem.a][1], TYPES[row.problem.d][1]
         work = Work(
-            self.m, self.n, self.k, self.batch, size, out, self.lda * size, self.ldb * size,
-            TARGETS[90].multiprocessors,
+            self.m, self.n, self.k, self.batch, size, out, *self.lines(), TARGETS[90].multiprocessors
         )  # fmt: skip
         return c.block_m, c.block_n, c.block_k, row.family, work, c.below, c.across
 
@@ -120,8 +131,8 @@ def test_c_and_python_expect_the_same_time():
         us, split = problem.by_python()
         assert choice.expected_us == pytest.approx(us, rel=2e-3), problem
         assert choice.covered == 1 and text(choice.reason).startswith(f"tuned: {choice.expected_us:.4g} us expected")
-        row, size = ROWS[name], TYPES[ROWS[name].problem.a][1]
-        classes |= {stride_class(ld * size) for ld in (problem.lda, problem.ldb)}
+        row = ROWS[name]
+        classes |= set(map(stride_class, problem.lines()))
         kinds.add((row.family.full_name, row.problem.a))
         splits.setdefault(row.family.full_name, set()).add(round(split))
         seen += 1

@@ -57,3 +57,20 @@ def rows_of_any_batch(ctx: Context):
             rows.append(ctx.lib.gemm(a[:m], b, batch_invariant=True, **extra)[0].view(torch.int16).clone())
         same = all(torch.equal(rows[0], row) for row in rows[1:])
         yield [] if same else [f"{dtype} N {n} K {k} B turned {turned} C {more}: a row's bits depend on M"]
+
+
+def bytes_of_any_batch(ctx: Context):
+    """The same of 8-bit operands, whose rows and reference rows add up differently: one of both serves every M, also
+    where no row but the first begins on 16 bytes."""
+    if ctx.stand_in:
+        return
+    for k, precision, batched in itertools.product((4096, 4097), ("exact", "fast"), (False, True)):
+        lead = (2,) if batched else ()
+        a, b = (torch.randn(*lead, rows, k, device=ctx.device).to(DTYPES["e4m3"]) for rows in (2048, 512))
+        words = {"precision": precision, "out_dtype": torch.float32, "batch_invariant": True}
+        rows = []
+        for m in (1, 2, 8, 32, 256, 2048):
+            made = ctx.lib.gemm(a[..., :m, :].contiguous(), b.mT, **words)
+            rows.append(made[..., 0, :].view(torch.int32).clone())
+        same = all(torch.equal(rows[0], row) for row in rows[1:])
+        yield [] if same else [f"K {k} {precision} batched {batched}: a row's bits depend on M"]

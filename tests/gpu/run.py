@@ -55,6 +55,7 @@ EDGE = (
     edge_bits.once,
     edge_bits.runs_of_variants,
     edge_bits.rows_of_any_batch,
+    edge_bits.bytes_of_any_batch,
     edge_batch.rows_in_batches,
     edge_batch.rows_in_groups,
     edge_cuda.chained,

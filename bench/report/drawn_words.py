@@ -1,7 +1,7 @@
 """What the README says of shapes drawn at random: a sentence on the first screen, tables, regret. Measures nothing."""
 
 from bench.report.drawn import TORCH, families, figure, regret, summarise
-from bench.report.words import listed, table, wrapped
+from bench.report.words import listed, stale, table, wrapped
 
 
 def is_stale(report: dict) -> bool:
@@ -45,8 +45,9 @@ def regret_words(rows: list[dict]) -> list[str]:
     return [wrapped(f"{what} {'; '.join(words)}.")] if words else []
 
 
-def drawn_table(report: dict, where: str) -> list[str]:
-    """Shapes drawn at random, with what they are and how far down they go. `where`: their file."""
+def drawn_table(report: dict, where: str, built: str | None = None) -> list[str]:
+    """Shapes drawn at random, with what they are and how far down they go. `where`: their file; `built`: the tree's
+    build, where that is known."""
     drawn = report.get("drawn")
     if not drawn:
         return []
@@ -56,7 +57,7 @@ def drawn_table(report: dict, where: str) -> list[str]:
         f"Shapes drawn at random (`{where}`, `make bench`), none of them tuned for: {drawn['device']}, "
         f"{drawn['date'][:10]}, build `{drawn['build_id'][:16]}`, seed {drawn['seed']}; each run draws anew. Ratios "
         "and shares as above; cuBLASLt's best is the fastest of all algorithms that its heuristic names"
-        f"{whose}."
+        f"{whose}.{stale(drawn['build_id'], built)}"
     )
     if is_stale(report):
         words += (

@@ -12,10 +12,11 @@ SHOWN = {"gemm bf16": "Dense bf16", "grouped_mm bf16": "Grouped bf16"}  # of the
 CUBLASLT = "cuBLASLt 13 alone is a library of 552 MB"  # libcublasLt.so.13 in NVIDIA's wheel of November 2026
 
 
-def figures(report: dict) -> str:
-    """One item for each operation of SHOWN that the report has."""
+def figures(report: dict, built: str | None = None) -> str:
+    """One item for each operation of SHOWN that the report has. `built`: the tree's build, where that is known."""
     named = groups(report["rows"])
-    about = f"Measured on an {report['device']}, {report['date'][:10]}, build `{report['build_id'][:16]}`:"
+    other = "" if built in (None, report["build_id"]) else f" (**stale**: the tree's is `{built[:16]}`)"
+    about = f"Measured on an {report['device']}, {report['date'][:10]}, build `{report['build_id'][:16]}`{other}:"
     found = [wrapped(about) + "\n"]
     for name in (name for name in SHOWN if name in named):
         rows, peer = named[name], named[name][0]["peer"]

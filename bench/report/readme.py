@@ -33,7 +33,7 @@ from bench.report.rows import (  # noqa: E402
     summary,
 )
 from bench.report.scaled import scaled_item, scaled_words  # noqa: E402
-from bench.report.words import OTHER_BUILD, listed, parts_of, table, wrapped  # noqa: E402
+from bench.report.words import OTHER_BUILD, listed, parts_of, stale, table, wrapped  # noqa: E402
 from bench.suites.roofline import BYTES, FLOPS  # noqa: E402
 
 ANCHORS = ("D33", "D32")  # the squares of 8192 and 4096, which people ask for first
@@ -97,13 +97,6 @@ def host_table(host: dict) -> str:
     keys = ("c_us", "bare_us", "c_ratio", "python_us", "torch_us", "python_ratio")
     lines = [[name, *(figure(row, key) for key in keys)] for name, row in host["rows"].items()]
     return table(["bf16", "C", "bare launch", "ratio", "Python", "torch.mm", "ratio"], lines)
-
-
-def stale(build: str, built: str | None) -> str:
-    """Words for a report of another build than the tree's; none where dist/ is empty and nobody can say."""
-    if built in (None, build):
-        return ""
-    return f" It is **stale**: the tree's library is build `{built[:16]}`, of which it says nothing."
 
 
 def origin(path: Path, command: str, report: dict, built: str | None) -> str:
@@ -203,7 +196,7 @@ def tutorial_words(path: Path, report: dict, built: str | None) -> list[str]:
 def speed(path: Path, report: dict, built: str | None) -> list[str]:
     found = [method(path, report, built), summary_table(report["rows"])]
     beside = path.with_suffix(".drawn.json").relative_to(ROOT).as_posix()
-    found += [*drawn_table(report, beside), *regret_words(report)]
+    found += [*drawn_table(report, beside, built), *regret_words(report)]
     found += [f"![{ABOUT[name]}]({picture_path(path, name).relative_to(ROOT).as_posix()})\n" for name in ABOUT]
     for name, rows in families(report["rows"]).items():
         found += shapes_words(name, rows)
@@ -225,16 +218,16 @@ def measured(built: str | None) -> str:
     return "\n" + "\n".join(parts) + "\n"
 
 
-def first_screen(path: Path) -> str:
+def first_screen(path: Path, built: str | None) -> str:
     report = read(path)
-    return figures(report) + scaled_item(path, report["build_id"]) + layer_item(path, report["build_id"])
+    return figures(report, built) + scaled_item(path, report["build_id"]) + layer_item(path, report["build_id"])
 
 
 def sections(dist: Path) -> dict[str, str]:
     """What can be written, by name; the library's line only where dist/ has what `make build` gives."""
     manifest = dist / "manifest.json"
     built = json.loads(manifest.read_text())["build_id"] if manifest.is_file() else None
-    found = {"figures": "".join(map(first_screen, reports(RESULTS))), "library": library(dist)}
+    found = {"figures": "".join(first_screen(path, built) for path in reports(RESULTS)), "library": library(dist)}
     return {name: text for name, text in {**found, "measured": measured(built)}.items() if text}
 
 

@@ -20,6 +20,13 @@ def table(head: list[str], lines: list[list[str]]) -> str:
     return "".join([rows[0], "|---" * len(head) + "|\n", *rows[1:]])
 
 
+def stale(build: str, built: str | None) -> str:
+    """Words for a report of another build than the tree's; none where dist/ is empty and nobody can say."""
+    if built in (None, build):
+        return ""
+    return f" It is **stale**: the tree's library is build `{built[:16]}`, of which it says nothing."
+
+
 def marks(name: str) -> tuple[str, str]:
     return f"<!-- {name}: written by bench/report/readme.py -->\n", f"<!-- end of {name} -->\n"
 

@@ -12,8 +12,8 @@ void bucket_of(const struct problem *p, const struct target *target, int *first,
 
 /* Whether every row like this one adds the products of K in the same order, whatever M is. Those of 16-bit inputs do,
  * one after the other, but where blocks share K; of float32 inputs there is one row that takes any memory. 8-bit ones
- * are added up by 128 of K, which where ends cut it depend on where a group begins: rows for these serve
- * whole matrices as well, and know not which. */
+ * are added up by 128 of K, which where ends cut it depend on where a group begins: rows for these serve whole matrices
+ * as well, and know not which. */
 static bool is_batch_invariant(const struct row *row) {
   if (row->a_type == LIBGEMM_E4M3 && row->guard & GUARD_EQUAL) return false;
   return row->a_type == LIBGEMM_F32 ? row->guard == 0 : !(row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE));

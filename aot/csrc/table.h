@@ -45,8 +45,9 @@ extern const struct machine machine;
 extern const float stride_penalty[]; /* of a stride_class, on the bytes that move */
 enum { MOST_CLUSTER = 8 };
 extern const int16_t cluster_counts[MOST_CLUSTER + 1]; /* clusters of so many blocks that 132 multiprocessors hold */
-extern const float far_behind;    /* of the least estimate: beyond, a row was not measured, and is not weighed */
-extern const int32_t shared_rows; /* of A, up to which blocks that share loads are weighed whatever the strides */
+extern const float far_behind;        /* of the least estimate: beyond, a row was not measured, and is not weighed */
+extern const int32_t shared_rows;     /* of A, up to which blocks that share loads are weighed whatever the strides */
+extern const int64_t shared_elements; /* of D, likewise */
 
 /* What of A and B of a row for E4M3 may be E5M2 instead: neither; A is, or B is; either one, or none, as it is told. */
 enum pair { PAIR_E5M2_NONE, PAIR_E5M2_A, PAIR_E5M2_B, PAIR_TOLD };

@@ -103,15 +103,19 @@ def stride_class(stride: int) -> int:
     return next(c for c, step in ((3, 128), (2, 64), (1, 32), (0, 1)) if stride % step == 0)
 
 
-# Rows of A at most for which blocks that share loads are weighed whatever the strides.
+# Rows of A, and of 16-bit operands elements of D, at most for which blocks that share loads are weighed whatever the
+# strides.
 SHARED_ROWS = 256
+SHARED_ELEMENTS = 66 * 128 * 128  # a tile of 128 x 128 for every second multiprocessor
 
 
 def is_shared(w: Work) -> bool:
     """Whether rows of any width whose blocks share loads in clusters are weighed. Where stored rows of A or B begin on
-    16 but not on 32 bytes, L2 gives two thirds of its bytes; and where A has few rows, each block reads nearly as much
-    of A from L2 as of B from memory. Elsewhere sharing costs what it saves."""
-    return w.m <= SHARED_ROWS or 0 in (stride_class(w.a_stride), stride_class(w.b_stride))
+    16 but not on 32 bytes, L2 gives two thirds of its bytes; where A has few rows, each block reads nearly as much of A
+    from L2 as of B from memory; and where D is small, tiles are too, and L2 is what they wait for. Elsewhere sharing
+    costs what it saves."""
+    small = w.a_bytes == 2 and w.m * w.n * w.count <= SHARED_ELEMENTS
+    return w.m <= SHARED_ROWS or small or 0 in (stride_class(w.a_stride), stride_class(w.b_stride))
 
 
 # A row whose estimate is so many times the least one's is not weighed by its fit: tuning has not measured it there, and

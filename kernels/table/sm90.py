@@ -23,17 +23,18 @@ FLOAT = (
 )  # and with float32 inputs, whose steps are half as deep, these
 ACTIVATED = 6  # so many whose blocks do not, with an activation, whose code makes an epilogue several times longer
 SPARE = 1024  # bytes of shared memory for barriers, and what the compiler aligns
+MOST_STAGES = 16  # of a pipeline: the loads in flight, which a tile of few bytes needs many of
 RATE = 40  # relative throughput where no fit says it: of float32 rows, which run as tf32
 
 
 def cluster_config(problem: Problem, family: Family, m: int, n: int, k: int) -> Config | None:
-    """Of a tile that a cluster reduces: the deepest pipeline that fits beside its sum in 227 KiB; None when three
-    stages do not."""
-    room = TARGETS[90].shared_bytes - SPARE - m * n * 4
-    stages = min(8, room // ((m + n) * k * DTYPES[problem.a].bytes))
-    if stages < 3:
+    """Of a tile that a cluster reduces: the deepest pipeline that fits in 227 KiB; None when three stages do not, or
+    the sum, which goes where the larger operand came, does not fit there."""
+    line = k * DTYPES[problem.a].bytes
+    stages = min(MOST_STAGES, (TARGETS[90].shared_bytes - SPARE) // ((m + n) * line))
+    if stages < 3 or stages * max(m, n) * line < m * n * 4:
         return None
-    tall = not family.swap_ab and m == 128  # its block's warps all multiply
+    tall = (n if family.swap_ab else m) == 128  # its block's warps all multiply
     return Config(m, n, k, 8 if tall else 4, stages)
 
 
@@ -64,7 +65,8 @@ def persistent_config(
         step += block_scale_bytes(m) * line // 128
     elif DTYPES[problem.a].scaled:
         leaves += scale_bytes(owners * left, right, consumers(family, left))
-    stages = min(8, (TARGETS[90].shared_bytes - SPARE - leaves) // step)
+    deep = line == 128 and DTYPES[problem.a].bytes == 2  # where it was measured to pay: 1 to 2 % of narrow tiles
+    stages = min(MOST_STAGES if deep else 8, (TARGETS[90].shared_bytes - SPARE - leaves) // step)
     if stages < 3:
         return None
     # What runs at a time is about square; where a step has two lines, or a tile no buffer, 8, as they were tuned.

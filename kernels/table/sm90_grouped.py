@@ -17,11 +17,12 @@ RUN = 32  # rows of A that a swapped tile takes in, and D that it puts out, at a
 
 
 def grouped_config(problem: Problem, family: Family, m: int, n: int) -> Config:
-    """The deepest pipeline that fits in 227 KiB beside the output buffers, or the float32 tile a cluster reduces."""
+    """The deepest pipeline that fits in 227 KiB beside the output buffers. What a cluster reduces goes where operands
+    came."""
     d_bytes, k = DTYPES[problem.d].bytes, 128 // DTYPES[problem.a].bytes
     parts = m // RUN if family.swap_ab else 2 if m * n * d_bytes > 128 * 128 * 2 else 1
     owners = 2 if family.cooperative else 1  # warpgroups that share a tile; two have buffers
-    out_bytes = m * n * 4 if family.store == "reduce" else 2 * m * n // parts // owners * d_bytes
+    out_bytes = 0 if family.store == "reduce" else 2 * m * n // parts // owners * d_bytes
     stages = min(8, (TARGETS[90].shared_bytes - SPARE - out_bytes) // ((m + n) * 128))
     if not family.persistent:
         return Config(m, n, k, m // 16, stages)

@@ -152,7 +152,7 @@ class Config:
             size = getattr(self, field)
             require(size >= 8 and size % 8 == 0, field, size, "a multiple of 8, at least 8")
         require(self.warps in (2, 4, 8), "warps", self.warps, (2, 4, 8))
-        require(1 <= self.stages <= 8, "stages", self.stages, "1 to 8")
+        require(1 <= self.stages <= 16, "stages", self.stages, "1 to 16")
         require(self.group_m >= 1, "group_m", self.group_m, "1 or more")
         require(self.parts in (1, 2, 4), "parts", self.parts, (1, 2, 4))
         require(self.block_m % self.a_boxes == 0, "a_boxes", self.a_boxes, "a divisor of block_m")

@@ -12,7 +12,7 @@ from test_capi_fast import call_of, fast_rows, maps
 from test_capi_threads import PROGRAMS, SANITIZERS, sanitized, sources
 
 from kernels.table.families import DENSE_SM90
-from kernels.table.model import SHARED_ROWS
+from kernels.table.model import SHARED_ELEMENTS, SHARED_ROWS
 
 pytestmark = needs(90)
 
@@ -83,15 +83,22 @@ def test_a_tile_narrower_than_the_widest_part_of_d_gives_a_launch_a_map_for_it_a
     assert (done.returncode, done.stdout) == (0, "32\n"), done.stdout + done.stderr
 
 
-def test_blocks_that_load_for_each_other_are_chosen_where_rows_begin_on_16_bytes_or_are_few():
+def test_blocks_that_load_for_each_other_are_chosen_where_rows_begin_on_16_bytes_or_d_is_small():
     blocks = {v.name: v.ctas for v in variants()}
-    shared = {"aligned": set(), "not": set(), "few": set()}
+    shared = {"aligned": set(), "not": set(), "few": set(), "small": set()}
     for m, n, k, layout in itertools.product(
-        (40, 72, 200, 1000, 4104), (520, 3080, 8200), (264, 2056), ("nn", "nt", "tn", "tt")
+        (40, 72, 200, 1000, 4104), (520, 1080, 3080, 8200), (264, 2056, 5128), ("nn", "nt", "tn", "tt")
     ):
         for off in (False, True):
             sizes = [size if off else size // 16 * 16 for size in (m, n, k)]
             choice = libgemm.explain(*sizes, "bf16", layout=layout, target=90)
-            kind = "not" if off else "few" if m <= SHARED_ROWS else "aligned"
+            small = sizes[0] * sizes[1] <= SHARED_ELEMENTS
+            kind = "not" if off else "few" if m <= SHARED_ROWS else "small" if small else "aligned"
             shared[kind].add(blocks[choice.variant.name])
     assert shared["aligned"] == {1} and shared["not"] >= {1, 2, 4} and shared["few"] >= {1, 2}, shared
+    assert 1 in shared["small"] and max(shared["small"]) > 1, shared
+    # The edge of what is small, exactly; a batch has as many tiles as all its products.
+    rows = SHARED_ELEMENTS // 1024
+    for m, batch in ((rows, 1), (rows + 1, 1), (rows // 2, 3)):
+        choice = libgemm.explain(m, 1024, 5120, "bf16", layout="nt", batch=batch, target=90)
+        assert (blocks[choice.variant.name] > 1) == (m == rows), (m, batch, choice.variant.name)

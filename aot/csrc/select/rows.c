@@ -87,10 +87,17 @@ const char *demand_of(const struct problem *p, unsigned missing) {
   return NULL;
 }
 
-/* Blocks that load for each other pay where A has few rows, or rows of A or B begin on 16 but not on 32 bytes:
- * kernels/table/model.py. */
+/* D of 16-bit operands has few elements. Of a batch, all products. */
+static bool is_small(const struct problem *p) {
+  if (dtype_bytes(p->a_type) != 2 || p->count < 1 || p->n < 1) return false;
+  return p->rows <= shared_elements / p->count / p->n;
+}
+
+/* Blocks that load for each other pay where A has few rows, D is small, or rows of A or B begin on 16 but not on 32
+ * bytes: kernels/table/model.py. */
 static bool may_pay(const struct row *row, const struct problem *p) {
-  return (row->share_a == 1 && row->share_b == 1) || p->rows <= shared_rows || p->a_stride == 0 || p->b_stride == 0;
+  if (row->share_a == 1 && row->share_b == 1) return true;
+  return p->rows <= shared_rows || is_small(p) || p->a_stride == 0 || p->b_stride == 0;
 }
 
 /* A rough formula is not weighed against fits. */

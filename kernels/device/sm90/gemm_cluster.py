@@ -78,7 +78,9 @@ def multiply_slice(stages, source, count, ROWS: gl.constexpr, WIDTH: gl.constexp
         ahead = step + stages.STAGES - 1
         source.fetch(stages, ahead, ahead < count)
     gdc_launch_dependents()  # all is read: the next kernel may come
-    return wait_for_parts(parts, WIDTH)[0]
+    parts = wait_for_parts(parts, WIDTH)
+    gl.barrier()  # the sum goes where operands were
+    return parts[0]
 
 
 @gluon.aggregate
@@ -137,9 +139,13 @@ class Sums:
 
 
 @gluon.jit
-def allocate_sums(BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
+def sums_buffer(stages, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
+    """Where a tile's sum goes once it is whole: where the larger operand came."""
     plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
-    return gl.allocate_shared_memory(gl.float32, [BLOCK_M, BLOCK_N], plain)
+    if stages.left.ROWS > stages.right.ROWS:
+        return stages.left.bufs.reinterpret(gl.float32, [BLOCK_M, BLOCK_N], plain)
+    else:
+        return stages.right.bufs.reinterpret(gl.float32, [BLOCK_M, BLOCK_N], plain)
 
 
 @gluon.jit
@@ -153,7 +159,7 @@ def gemm_cluster(
     stages = make_stages(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, IN_CLUSTER=True, BY_ALL=True
     )
-    buf = allocate_sums(BLOCK_M, BLOCK_N)
+    buf = sums_buffer(stages, BLOCK_M, BLOCK_N)
     unit = gl.program_id(0)
     row, col = rasterise(unit // splits, gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N), GROUP_M)
     row *= BLOCK_M

@@ -10,7 +10,7 @@ from triton.experimental.gluon import language as gl
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.epilogue import Epilogue
-from kernels.device.sm90.gemm_cluster import Slice, Sums, allocate_sums, multiply_slice
+from kernels.device.sm90.gemm_cluster import Slice, Sums, multiply_slice, sums_buffer
 from kernels.device.sm90.groups import Groups
 from kernels.device.sm90.loader import make_stages
 from kernels.device.sm90.scheduler import slice_of
@@ -36,7 +36,7 @@ def grouped_mm_cluster(
     unit = gl.program_id(0)
     index, row, col = groups_at.equal_tile(unit // splits)
     start, depth = groups_at.equal_cut(index, 0, gl.to_tensor(0))
-    buf = allocate_sums(BLOCK_M, BLOCK_N)
+    buf = sums_buffer(stages, BLOCK_M, BLOCK_N)
     first, count = slice_of(depth, splits, unit, BLOCK_K)  # of a short group none, or fewer
     first *= BLOCK_K
     a_plane, b_plane = groups_at.planes(index)

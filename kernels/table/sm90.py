@@ -7,7 +7,7 @@ from kernels.table.boxes import consumers
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import DENSE_SM90, Family
 from kernels.table.model import tuned
-from kernels.table.spec import Config, Problem, Variant, measured_as
+from kernels.table.spec import MOST_STAGES, Config, Problem, Variant, measured_as
 from kernels.table.targets import TARGETS
 
 MASKED = ("masked", 64, 128, 64)  # for a C or D that TMA cannot address
@@ -23,7 +23,6 @@ FLOAT = (
 )  # and with float32 inputs, whose steps are half as deep, these
 ACTIVATED = 6  # so many whose blocks do not, with an activation, whose code makes an epilogue several times longer
 SPARE = 1024  # bytes of shared memory for barriers, and what the compiler aligns
-MOST_STAGES = 16  # of a pipeline: the loads in flight, which a tile of few bytes needs many of
 RATE = 40  # relative throughput where no fit says it: of float32 rows, which run as tf32
 
 

@@ -17,6 +17,7 @@ from kernels.table.model import Fit, Model, rough, tuned
 from kernels.table.targets import TARGETS
 
 OPS = ("gemm", "grouped_gemm", "grouped_mm")
+MOST_STAGES = 16  # of a pipeline: the loads in flight, which a tile of few bytes needs many of
 HELPERS = (
     "align",
     "moe_mm",
@@ -152,7 +153,7 @@ class Config:
             size = getattr(self, field)
             require(size >= 8 and size % 8 == 0, field, size, "a multiple of 8, at least 8")
         require(self.warps in (2, 4, 8), "warps", self.warps, (2, 4, 8))
-        require(1 <= self.stages <= 16, "stages", self.stages, "1 to 16")
+        require(1 <= self.stages <= MOST_STAGES, "stages", self.stages, f"1 to {MOST_STAGES}")
         require(self.group_m >= 1, "group_m", self.group_m, "1 or more")
         require(self.parts in (1, 2, 4), "parts", self.parts, (1, 2, 4))
         require(self.block_m % self.a_boxes == 0, "a_boxes", self.a_boxes, "a divisor of block_m")

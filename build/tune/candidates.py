@@ -95,6 +95,8 @@ def flex_tiles(layout: str):
             whole = math.ceil(right / 64)
             if turned and (right < FILLED * whole * 64 or whole % (cluster // across)):
                 continue
+            if turned and right < 64 and right & (right - 1):
+                continue  # a box of it alone would not be a power of two
             if (left_turned and left // 64 % across) or (not turned and right // 8 % (cluster // across)):
                 continue
             name = family if right % 64 == 0 else f"flex_{family}"

@@ -291,6 +291,10 @@ class Variant(Boxes):
         if self.family.by_units and self.family.persistent and not self.family.grouped:
             lefts = (128, 192, 256) if self.family.cooperative else (64, 128)
             require(self.left in lefts, "block_n" if self.family.swap_ab else "block_m", self.left, lefts)
+            for name, field, rows in (("a_desc", "block_m", c.block_m), ("b_desc", "block_n", c.block_n)):
+                if self.turned(name):  # one box
+                    whole = rows >= 64 or rows & (rows - 1) == 0
+                    require(whole, field, rows, "a power of two below 64, of an operand contiguous along it")
             # What blocks of a cluster share comes in whole units of 8 rows, or of 64 where it is turned.
             unit = 64 if self.turned("a_desc" if self.family.swap_ab else "b_desc") else 8
             shares = math.ceil(self.right / unit)

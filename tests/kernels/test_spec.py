@@ -150,6 +150,16 @@ def test_every_tuned_tile_is_a_row_with_the_fit_of_what_was_measured(kind):
             assert row is not None and row.fit is not None and row.fit_name in rows, (kind, layout, tile)
 
 
+def test_a_box_of_an_operand_contiguous_along_it_is_a_power_of_two():
+    """What is contiguous along M or N comes in one box below 64 of its rows: Gluon's shapes are powers of two."""
+    turned, plain = (Problem("gemm", "bf16", "bf16", "exact", layout) for layout in ("nn", "nt"))
+    row = hopper_variant(turned, "flex_pingpong", 64, 56, 64)
+    with pytest.raises(SpecError, match="block_n = 56: allowed is a power of two below 64, of an operand contiguous"):
+        row.check()
+    hopper_variant(plain, "flex_pingpong", 64, 56, 64).check()
+    hopper_variant(turned, "pingpong", 64, 32, 64).check()
+
+
 def test_a_tile_that_lies_across_blocks_is_refused_by_name():
     problem = Problem("gemm", "e4m3", "bf16", "exact", "nt")
     row = hopper_variant(problem, "flex_coop", 128, 144, 64, blocks=True)

@@ -64,6 +64,7 @@ class Slice:
 @gluon.jit
 def multiply_slice(stages, source, count, ROWS: gl.constexpr, WIDTH: gl.constexpr):
     """The tile's sum over `count` steps in K; loads run STAGES - 1 steps ahead."""
+    gl.barrier()  # one thread has made the barriers, another loads
     for step in gl.static_range(stages.STAGES - 1):
         source.fetch(stages, step, step < count)
     parts = zero_parts(ROWS, WIDTH, WIDTH)

@@ -37,9 +37,9 @@ struct fit {
   float weights[LAYOUT_COUNT][TERMS];
 };
 
-/* Rates in bytes, or products, a nanosecond: those features divide by. */
+/* Rates in bytes, or products, a nanosecond: those features divide by; and the nanoseconds of a launch. */
 struct machine {
-  float load, multiply, l2, memory;
+  float load, multiply, l2, memory, fixed;
 };
 extern const struct machine machine;
 extern const float stride_penalty[]; /* of a stride_class, on the bytes that move */

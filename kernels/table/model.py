@@ -89,10 +89,11 @@ def groups_work(m: int, n: int, k: int, groups: int, ragged: str, layout: str, m
 class Machine:
     """Rates the features divide by: bytes and multiplications per nanosecond, of a multiprocessor or of all."""
 
-    load: float = 112.0  # bytes into one multiprocessor
-    multiply: float = 3277.0  # 16-bit products with additions, in one multiprocessor
-    l2: float = 7000.0  # bytes out of L2
+    load: float = 140.0  # bytes into one multiprocessor
+    multiply: float = 3700.0  # 16-bit products with additions, in one multiprocessor
+    l2: float = 14000.0  # bytes that blocks ask L2 for: what several ask for at a time leaves it once
     memory: float = 4300.0
+    fixed: float = 4000.0  # nanoseconds of a launch
 
 
 MACHINE = Machine()
@@ -178,7 +179,7 @@ def estimate(
     l2 = tiles * moved / MACHINE.l2 * 1e-3
     bytes_all = w.count * (w.a_bytes * (w.m * w.k + w.n * w.k) + w.d_bytes * w.m * w.n)
     memory = bytes_all / MACHINE.memory * 1e-3
-    us = 3 + waves / 2 + (load**4 + multiply**4 + l2**4 + memory**4) ** 0.25
+    us = MACHINE.fixed * 1e-3 + waves / 2 + (load**4 + multiply**4 + l2**4 + memory**4) ** 0.25
     return us, load, multiply, memory, l2, waves, tiles, steps, split, tiles_m, tiles_n
 
 

@@ -95,7 +95,7 @@ static void estimate(const struct work *w, const struct asked *asked, struct est
   four load = waves * moved * w->per_load, l2 = tiles * moved * w->per_l2;
   four memory = four_of(w->memory), multiply = waves * depth * block_m * block_n * (w->per_multiply / 2);
   four sum = fourth(load) + fourth(multiply) + fourth(l2) + fourth(memory);
-  four us = 3.0f + waves / 2.0f + fourth_root(sum), one = four_of(1), full = tiles * w->per_processor;
+  four us = machine.fixed * 1e-3f + waves / 2.0f + fourth_root(sum), one = four_of(1), full = tiles * w->per_processor;
   const four parts[OWN_PARTS] = {
       [US] = us,
       [LOAD] = 2.0f + load,

@@ -1,17 +1,20 @@
 """Layers of experts beside transformers' own way to run them, on one GPU: a table and a report.
 
-    python bench/measure/experts.py [--out FOLDER]
+    python bench/measure/experts.py [--drawn 40] [--seed N] [--out FOLDER]
 
 Layers are those of public models, in bf16, behind a router that is the same for both ways: from prompts of 4096 tokens
 to one token, in CUDA graphs and, of few tokens, as eager calls; and a training step of 4096 tokens, forward and back,
 with gradients to the tokens, the router and all weights. The peer is transformers' experts_implementation="grouped_mm"
 (torch's grouped_mm and what it needs around it) where that is installed, else the same steps by torch. The same module
-runs both ways, over rotated tokens, in alternation; libgemm's parts run so too. Each layer's numbers and gradients are
-held against the peer's. Writes bench/results/<device>.moe.json.
+runs both ways, over rotated tokens, in alternation; libgemm's parts run so too, and beside its first product, with the
+gather and the gate, triton_kernels' where that is installed (peer_triton_kernels.py). Each layer's numbers and
+gradients are held against the peer's. Then layers drawn with a new seed (experts_drawn.py). Writes
+bench/results/<device>.moe.json.
 """
 
 import argparse
 import json
+import random
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +27,8 @@ import libgemm.torch  # noqa: E402
 import torch  # noqa: E402
 from libgemm.frameworks.torch.of_transformers import experts_forward, gate_of  # noqa: E402
 
-from bench.measure import about  # noqa: E402
+from bench.measure import about, peer_triton_kernels  # noqa: E402
+from bench.measure.experts_drawn import drawn  # noqa: E402
 from bench.measure.timing import alternate, alternate_launched  # noqa: E402
 from bench.suites.roofline import BYTES  # noqa: E402
 
@@ -42,9 +46,9 @@ PARTS = ("route", "first", "second", "sum")
 class Experts(torch.nn.Module):
     """As transformers' modules of experts are: their names, their layouts."""
 
-    def __init__(self, model: str):
+    def __init__(self, model: str, sizes: tuple[int, int, int, int] | None = None):
         super().__init__()
-        self.num_experts, self.top_k, hidden, inner = MODELS[model]
+        self.num_experts, self.top_k, hidden, inner = sizes or MODELS[model]
         own = model.startswith("gpt-oss")
         new = {"device": "cuda", "dtype": torch.bfloat16}
         shapes = ((hidden, 2 * inner), (inner, hidden))
@@ -174,7 +178,10 @@ def compare(model: str, module: Experts, what: str, tokens: int, mode: str, peer
         if mode == "eager":
             us = alternate_launched(calls, inputs, 6 if what == "train" else 40)
         else:
-            us = alternate(calls | parts_of(module, given), inputs, 50.0)
+            parts = parts_of(module, given)
+            peers = peer_triton_kernels.first_product(module, given)
+            us = alternate(calls | parts | peers, inputs, 50.0)
+            row["peers"] = {f"{name}, first": us.pop(name) for name in peers}
             bytes_of_sum = (tokens * module.top_k + tokens) * module.hidden * 2
             row["sum_floor_us"] = bytes_of_sum / BYTES * 1e6
     return row | {f"{name}_us": value for name, value in us.items()}
@@ -191,6 +198,8 @@ def cases():
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--drawn", type=int, default=40, metavar="LAYERS")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
     options = parser.parse_args()
     name, peer = peer_of()
@@ -205,13 +214,22 @@ def main() -> int:
             rows.append(row)
             parts = ", ".join(f"{row[f'{part}_us']:.1f}" for part in PARTS if f"{part}_us" in row)
             ratio = row["torch_us"] / row["libgemm_us"]
+            for peer_name, peer_us in row.get("peers", {}).items():
+                parts += f"; {peer_name} {peer_us:.1f}: {peer_us / row['first_us']:.2f}"
             where = f"{what} {tokens} {mode}"
             print(
                 f"{model:26}{where:>22}{row['libgemm_us']:9.1f}{row['torch_us']:9.1f}{ratio:7.2f}   {parts}", flush=True
             )
         del module
         torch.cuda.empty_cache()
-    about.keep(about.path_of(head, options.out, ".moe.json"), json.dumps({**head, "rows": rows}, indent=1) + "\n")
+    timers = {
+        "forward": lambda calls, inputs: alternate(calls, inputs, 50.0),
+        "train": lambda calls, inputs: alternate_launched(calls, inputs, 6),
+    }
+    ways = {"libgemm": experts_forward, "torch": peer}
+    others = drawn(options.seed, options.drawn, Experts, ways, timers, apart)
+    found = {**head, "rows": rows, "drawn": others}
+    about.keep(about.path_of(head, options.out, ".moe.json"), json.dumps(found, indent=1) + "\n")
     return 0
 
 

@@ -1,6 +1,7 @@
 """What README says of layers of experts, from bench/measure/experts.py's report. Measures nothing."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def span(rows: list[dict]) -> str:
 
 
 def of(rows: list[dict], what: str, mode: str | None = None) -> list[dict]:
-    return [row for row in rows if row["what"] == what and mode in (None, row["mode"])]
+    return [row for row in rows if row["what"] == what and mode in (None, row.get("mode"))]
 
 
 def layer_item(path: Path, build: str) -> str:
@@ -69,6 +70,24 @@ def loss_words(path: Path, origin: Callable[[Path, str, dict], str]) -> list[str
     ]
 
 
+def drawn_words(drawn: dict) -> str:
+    """Of layers drawn with a seed of the run's own: how many times as fast, in the mean and at least."""
+    rows = drawn.get("rows", [])
+    if not rows:
+        return ""
+    said = []
+    for what, words in (("forward", "forward"), ("train", "forward and back")):
+        found = list(map(ratio, of(rows, what)))
+        if not found:
+            continue
+        mean = math.exp(sum(map(math.log, found)) / len(found))
+        said.append(f"{words} {mean:.2f} times as fast in the mean, {min(found):.2f} at least")
+    return (
+        f" Of {len(rows)} layers of {len({row['model'] for row in rows})} models drawn with seed {drawn['seed']} (1 to "
+        f"16384 tokens, evenly and unevenly routed, no router): {'; '.join(said)}."
+    )
+
+
 def layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
     """The section's table; `origin` says what a report is of. One of another build than `build` shows no times."""
     if not beside(path).is_file():
@@ -89,6 +108,7 @@ def layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]
         "step is forward and back, with all gradients. Then libgemm's four calls by themselves: sorting by expert, the "
         "gathered and gated product, the second product, the sum."
     )
+    words += drawn_words(found.get("drawn", {}))
     head = ["", "", "tokens", "", "libgemm", "peer", "ratio", "route", "first", "second", "sum"]
     return [wrapped(f"{where} {words}"), table(head, lines)]
 

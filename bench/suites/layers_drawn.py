@@ -29,6 +29,7 @@ CUTS = (1, 2, 4, 8)  # GPUs that share each expert
 SPREADS = (1, 2, 4, 8, 16)  # GPUs that the experts are spread over
 ALPHAS = (0.2, 0.5, 1.0, 4.0, 100.0)  # of the Dirichlet distribution: a few experts take nearly all, to even
 LARGEST_BYTES = 8e9  # of one layer's weights: inputs are rotated, so they lie in memory several times
+LARGEST_WORK = 2e13  # operations of a layer, forward or forward and back: 30 ms
 WORDS = (
     f"layers of {len(MODELS)} mixture-of-experts models, their tensor- and expert-parallel cuts, 1 to {MOST_TOKENS:,} "
     f"tokens, gradients from {LEAST_TRAINED}, routed from evenly to very unevenly"
@@ -97,5 +98,24 @@ def layers(seed: int, count: int) -> list[dict]:
         layer = {"id": f"grouped {kind} {len(found)}", **problem(draw, kind, stored)}
         if grouped_key(layer) not in taken and fits(layer):
             taken.add(grouped_key(layer))
+            found.append(layer)
+    return found
+
+
+def whole_layers(seed: int, count: int) -> list[dict]:
+    """So many layers, not their products: a model's experts on one of the GPUs that share each, the tokens, and how
+    unevenly these are routed. Every second one is trained. Of each the weights of the first product are twice those of
+    the second."""
+    draw, found = random.Random(f"whole layers {seed}"), []
+    while len(found) < count:
+        model = draw.choice(list(MODELS))
+        hidden, width, experts, top_k = MODELS[model]
+        width //= draw.choice(CUTS)
+        what = ("forward", "train")[len(found) % 2]
+        count_of_tokens = tokens(draw, LEAST_TRAINED if what == "train" else 1)
+        layer = {"model": model, "what": what, "experts": experts, "top_k": top_k, "hidden": hidden, "inner": width,
+                 "tokens": count_of_tokens, "alpha": draw.choice(ALPHAS)}  # fmt: skip
+        work = 6 * count_of_tokens * top_k * hidden * width * (3 if what == "train" else 1)
+        if width % 8 == 0 and 6 * experts * hidden * width < LARGEST_BYTES and work < LARGEST_WORK:
             found.append(layer)
     return found

@@ -12,7 +12,18 @@ from aot.pack import Packed, checksum, compressed
 from kernels.table.activations import ACTIVATIONS
 from kernels.table.arguments import TENSORS
 from kernels.table.dtypes import CAST_TYPES, DTYPES, ELEMENTS, PRECISIONS, TYPES
-from kernels.table.model import CLUSTERS, FAR, MACHINE, PENALTY, SHARED_ELEMENTS, SHARED_ROWS, known_of, tuned_name
+from kernels.table.model import (
+    CLUSTERS,
+    FAR,
+    FAR_OF_LONG,
+    LONG_US,
+    MACHINE,
+    PENALTY,
+    SHARED_ELEMENTS,
+    SHARED_ROWS,
+    known_of,
+    tuned_name,
+)
 from kernels.table.spec import HELPERS, LAYOUTS, OPS, Variant
 from kernels.table.targets import INTEGRATED, TARGETS
 
@@ -201,7 +212,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         clusters=CLUSTERS,
         shared_rows=SHARED_ROWS,
         shared_elements=SHARED_ELEMENTS,
-        far=float(FAR),
+        far=[float(number) for number in (FAR, FAR_OF_LONG, LONG_US)],
         fits=fit_tables([variant for variant, _ in rows]),
         build_id=manifest["build_id"],
     )  # fmt: skip

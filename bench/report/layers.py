@@ -70,6 +70,23 @@ def loss_words(path: Path, origin: Callable[[Path, str, dict], str]) -> list[str
     ]
 
 
+def mean(ratios: list[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def first_words(rows: list[dict]) -> str:
+    """Of the first product beside another library's, where that was measured."""
+    said = ""
+    for peer in dict.fromkeys(name for row in rows for name in row.get("peers", {})):
+        own = [row for row in rows if peer in row.get("peers", {})]
+        many = [row["peers"][peer] / row["first_us"] for row in own if row["tokens"] > 1]
+        one = [row["peers"][peer] / row["first_us"] for row in own if row["tokens"] == 1]
+        said += f" The gathered and gated product beside that of {peer.split(',')[0]}: of more than one token "
+        said += f"{mean(many):.2f} times as fast in the mean, {min(many):.2f} at least" if many else "not measured"
+        said += f"; of one token {mean(one):.2f}." if one else "."
+    return said
+
+
 def drawn_words(drawn: dict) -> str:
     """Of layers drawn with a seed of the run's own: how many times as fast, in the mean and at least."""
     rows = drawn.get("rows", [])
@@ -80,8 +97,7 @@ def drawn_words(drawn: dict) -> str:
         found = list(map(ratio, of(rows, what)))
         if not found:
             continue
-        mean = math.exp(sum(map(math.log, found)) / len(found))
-        said.append(f"{words} {mean:.2f} times as fast in the mean, {min(found):.2f} at least")
+        said.append(f"{words} {mean(found):.2f} times as fast in the mean, {min(found):.2f} at least")
     return (
         f" Of {len(rows)} layers of {len({row['model'] for row in rows})} models drawn with seed {drawn['seed']} (1 to "
         f"16384 tokens, evenly and unevenly routed, no router): {'; '.join(said)}."
@@ -108,7 +124,7 @@ def layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]
         "step is forward and back, with all gradients. Then libgemm's four calls by themselves: sorting by expert, the "
         "gathered and gated product, the second product, the sum."
     )
-    words += drawn_words(found.get("drawn", {}))
+    words += first_words(found["rows"]) + drawn_words(found.get("drawn", {}))
     head = ["", "", "tokens", "", "libgemm", "peer", "ratio", "route", "first", "second", "sum"]
     return [wrapped(f"{where} {words}"), table(head, lines)]
 

@@ -13,10 +13,14 @@ from libgemm.inspect import variants
 from kernels.table.families import DENSE_SM90
 from kernels.table.model import (
     FAR,
+    FAR_OF_LONG,
+    MACHINE,
     Model,
     Work,
     clusters_at_once,
     estimate,
+    expected_us,
+    far,
     features,
     is_shared,
     packed_work,
@@ -96,7 +100,8 @@ class Problem:
     def by_python(self) -> tuple[float, float]:
         """Microseconds by the row's fit, and in how many ways K is shared."""
         row, found = ROWS[self.name], features(*self.asked())
-        return row.fit.us(LAYOUTS.index(row.problem.layout), found), 2 ** found[12]
+        us = expected_us(row.fit, LAYOUTS.index(row.problem.layout), found, self.asked()[4])
+        return us, 2 ** found[12]
 
     def roughly(self) -> float:
         """Microseconds by the rates alone, which say whether a row is near the best."""
@@ -144,7 +149,7 @@ def test_c_and_python_expect_the_same_time():
 
 
 def test_c_chooses_the_row_of_least_time_among_those_near_the_best():
-    draw, seen = random.Random(5), set()
+    draw, seen, limits = random.Random(5), set(), set()
     for _ in range(150):
         kind = draw.choice([("bf16", "nn"), ("bf16", "nt"), ("bf16", "tn"), ("f16", "nt"), ("f32", "nt")])
         own = [(x, row.problem) for x, row in ROWS.items() if row.fit]
@@ -154,13 +159,46 @@ def test_c_chooses_the_row_of_least_time_among_those_near_the_best():
         rows = [Problem(name, m, n, k, *ld) for name in names]
         rows = [row for row in rows if row.explain() != UNSUPPORTED and row.is_weighed]
         rough = [row.roughly() for row in rows]
-        if any(us / min(rough) == pytest.approx(FAR, rel=1e-3) for us in rough):
+        most = far(rows[0].asked()[4], min(rough))
+        if any(us / min(rough) == pytest.approx(most, rel=1e-3) for us in rough):
             continue  # at the edge, where rounding decides
-        near = [row for row, us in zip(rows, rough, strict=True) if us < FAR * min(rough)]
+        near = [row for row, us in zip(rows, rough, strict=True) if us < most * min(rough)]
+        limits.add(most)
         chosen = rows[0].explain(pinned=False)
         assert chosen.expected_us == pytest.approx(min(row.by_python()[0] for row in near), rel=2e-4), rows[0]
         seen.add(chosen.variant)
-    assert len(seen) > 20
+    assert len(seen) > 20 and limits == {FAR, FAR_OF_LONG}
+
+
+def test_nothing_is_expected_to_take_less_than_its_bytes():
+    """A vocabulary is far wider than what was tuned: a fit alone says 0.75 of that there, and of the wrong tile."""
+    for m, n, k in itertools.product((1, 16, 64, 128, 200), (128256, 262144), (4096, 7168)):
+        for out in (None, "f32"):
+            choice = libgemm.explain(m, n, k, out_dtype=out, layout="nt", target=90)
+            moved = 2 * (m * k + n * k) + (4 if out else 2) * m * n
+            assert choice.expected_us >= moved / MACHINE.memory * 1e-3 * 0.999, (m, n, k, out)
+
+
+def test_of_rows_expected_to_take_less_than_the_bytes_fits_and_rates_choose_together():
+    names = [x for x, row in ROWS.items() if row.fit and (row.problem.a, row.problem.d) == ("bf16", "bf16")]
+    names, listed = [x for x in names if ROWS[x].problem.layout == "nt"], [v.name for v in variants()]
+    tied, chosen = 0, set()
+    for m, n, k in itertools.product((4, 16, 24, 48, 64, 100), (151936, 262144), (2048, 5120, 7168)):
+        rows = [Problem(name, m, n, k, k, k) for name in names]
+        rows = [row for row in rows if row.is_weighed and row.explain() != UNSUPPORTED]
+        most = far(rows[0].asked()[4], least := min(row.roughly() for row in rows)) * least
+        near = {row.name: row for row in rows if row.roughly() < most}
+
+        def key(row):
+            fit = ROWS[row.name].fit.us(LAYOUTS.index("nt"), features(*row.asked()))
+            return row.by_python()[0], fit * row.roughly() ** 2
+
+        best = min(near.values(), key=key)
+        tied += sum(row.by_python()[0] == best.by_python()[0] for row in near.values()) > 1
+        found = listed[rows[0].explain(pinned=False).variant]
+        assert ROWS[found].fit_name == ROWS[best.name].fit_name, (m, n, k)
+        chosen.add(ROWS[found].fit_name)
+    assert tied > 10 and len(chosen) > 3
 
 
 def test_c_and_python_share_k_among_the_same_clusters():

@@ -129,7 +129,7 @@ static float of_stride(const float *weights, int stride, float memory, float loa
 struct near {
   const float *weights;
   int row;
-  float logs[16], sum;
+  float logs[16], sum, fitted;
 };
 
 /* Take logarithms, and begin the sum. `others` are those of the problem's own parts. */
@@ -169,9 +169,10 @@ static int near_ones(const struct row *const *rows, int count, const struct prob
   float least_us = e->us[0];
   int found = 0, layout = p->trans_a * 2 + p->trans_b;
   for (int i = 1; i < count; i++) least_us = e->us[i] < least_us ? e->us[i] : least_us;
+  float most_us = least_us * (p->count == 1 && least_us > far.long_us ? far.behind_of_long : far.behind);
   for (int i = 0; i < count; i++) {
     near[found].row = i;
-    found += !(e->us[i] > least_us * far_behind);
+    found += !(e->us[i] > most_us);
   }
   for (int i = 0; i < found; i++) {
     near[i].weights = rows[near[i].row]->fit->weights[layout];
@@ -182,6 +183,11 @@ static int near_ones(const struct row *const *rows, int count, const struct prob
   return found;
 }
 
+/* Of rows that are expected to take as long as the bytes: kernels/table/model.py. */
+static bool is_less(const struct near *a, const struct near *b) {
+  return a->sum < b->sum || (a->sum == b->sum && a->fitted + 2 * a->logs[US] < b->fitted + 2 * b->logs[US]);
+}
+
 /* Each step for all rows before the next: then none waits for what was just written. */
 static const struct row *least_fitted(const struct row *const *rows, int count, const struct problem *p,
                                       const struct work *w, const struct asked *asked, float *us) {
@@ -189,11 +195,14 @@ static const struct row *least_fitted(const struct row *const *rows, int count, 
   struct near near[MOST_ROWS];
   for (int i = 0; i < count; i += 4) estimate(w, asked, &e, i);
   four others = log2_of((four){w->rows, w->n, w->k * w->a_bytes / 2, 1}); /* k in elements of 16 bits; 0 */
+  /* A single product takes no less than its bytes; of groups some may be empty. */
+  float least_sum = p->count == 1 ? log2_of(four_of(w->memory))[0] : -100;
   int found = near_ones(rows, count, p, &e, near), best = 0;
   for (int i = 0; i < found; i++) begin_sum(&near[i], p, &e, others);
   for (int i = 0; i < found; i++) {
-    near[i].sum = in_range(near[i].sum + products(near[i].weights + 1 + LOG_TERMS, near[i].logs));
-    if (near[i].sum < near[best].sum) best = i;
+    near[i].fitted = in_range(near[i].sum + products(near[i].weights + 1 + LOG_TERMS, near[i].logs));
+    near[i].sum = near[i].fitted > least_sum ? near[i].fitted : least_sum;
+    if (is_less(&near[i], &near[best])) best = i;
   }
   *us = exp2_of(near[best].sum);
   return rows[near[best].row];

@@ -20,7 +20,7 @@ ROOMS = {
     "build": {"aot", "kernels.table", "cffi", "pebble", "tqdm", "elftools"},
     "build/tune": {"build", "aot", "kernels.table", "bench.measure", "bench.suites", "libgemm", "torch", "numpy"},
     "bench/suites": set(),
-    "bench/measure": {"bench.suites", "libgemm", "torch", "transformers"},
+    "bench/measure": {"bench.suites", "libgemm", "torch", "transformers", "triton", "triton_kernels"},
     "bench/report": {"bench.suites", "kernels.table", "matplotlib"},
     "bench": {"bench.measure", "bench.suites", "bench.report", "libgemm", "torch"},
     "runtime/libgemm": {"libgemm", "cffi", "_cffi_backend"},
@@ -32,6 +32,8 @@ ONLY = {
     ("aot", "jinja2"): {"render.py"},
     ("build/tune", "numpy"): {"fit.py"},
     ("bench/measure", "transformers"): {"experts.py"},
+    ("bench/measure", "triton"): {"peer_triton_kernels.py"},
+    ("bench/measure", "triton_kernels"): {"peer_triton_kernels.py"},
 }
 FILES = sorted({path for top in ROOMS for path in (ROOT / top).rglob("*.py")})
 

@@ -95,10 +95,20 @@ def test_blocks_that_load_for_each_other_are_chosen_where_rows_begin_on_16_bytes
             small = sizes[0] * sizes[1] <= SHARED_ELEMENTS
             kind = "not" if off else "few" if m <= SHARED_ROWS else "small" if small else "aligned"
             shared[kind].add(blocks[choice.variant.name])
-    assert shared["aligned"] == {1} and shared["not"] >= {1, 2, 4} and shared["few"] >= {1, 2}, shared
-    assert 1 in shared["small"] and max(shared["small"]) > 1, shared
-    # The edge of what is small, exactly; a batch has as many tiles as all its products.
-    rows = SHARED_ELEMENTS // 1024
-    for m, batch in ((rows, 1), (rows + 1, 1), (rows // 2, 3)):
-        choice = libgemm.explain(m, 1024, 5120, "bf16", layout="nt", batch=batch, target=90)
-        assert (blocks[choice.variant.name] > 1) == (m == rows), (m, batch, choice.variant.name)
+    assert shared["aligned"] == {1} and shared["not"] >= {1, 2, 4}, shared
+    assert all(1 in shared[kind] and max(shared[kind]) > 1 for kind in ("few", "small")), shared
+
+
+def test_the_edge_of_what_is_small_is_exact_and_a_batch_has_the_tiles_of_all_its_products():
+    blocks, seen = {v.name: v.ctas for v in variants()}, 0
+
+    def shares(*sizes, **words) -> bool:
+        return blocks[libgemm.explain(*sizes, "bf16", target=90, **words).variant.name] > 1
+
+    for n, k, layout in itertools.product((256, 384, 768, 1408, 2816), (3072, 5120, 12288), ("nn", "nt")):
+        rows = SHARED_ELEMENTS // n
+        assert rows * n == SHARED_ELEMENTS and rows > SHARED_ROWS
+        seen += shares(rows, n, k, layout=layout)
+        assert not shares(rows + 1, n, k, layout=layout), (rows + 1, n, k, layout)
+        assert not shares(rows // 2, n, k, layout=layout, batch=3), (rows // 2, n, k, layout)
+    assert seen > 5

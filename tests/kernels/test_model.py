@@ -179,6 +179,13 @@ def test_nothing_is_expected_to_take_less_than_its_bytes():
             assert choice.expected_us >= moved / MACHINE.memory * 1e-3 * 0.999, (m, n, k, out)
 
 
+def test_groups_may_be_expected_to_take_less_than_all_their_bytes():
+    """Few rows go to few experts: the weights of the others are not read."""
+    for groups, n, k in ((128, 1536, 2048), (64, 4096, 7168)):
+        choice = libgemm.explain_grouped_mm(8, n, k, groups, layout="nt", target=90)
+        assert choice.expected_us < 0.5 * 2 * groups * n * k / MACHINE.memory * 1e-3, (groups, n, k)
+
+
 def test_of_rows_expected_to_take_less_than_the_bytes_fits_and_rates_choose_together():
     names = [x for x, row in ROWS.items() if row.fit and (row.problem.a, row.problem.d) == ("bf16", "bf16")]
     names, listed = [x for x in names if ROWS[x].problem.layout == "nt"], [v.name for v in variants()]

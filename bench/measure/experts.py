@@ -28,7 +28,7 @@ import torch  # noqa: E402
 from libgemm.frameworks.torch.of_transformers import experts_forward, gate_of  # noqa: E402
 
 from bench.measure import about, peer_triton_kernels  # noqa: E402
-from bench.measure.experts_drawn import drawn  # noqa: E402
+from bench.measure.experts_drawn import drawn, step  # noqa: E402
 from bench.measure.timing import alternate, alternate_launched  # noqa: E402
 from bench.suites.roofline import BYTES  # noqa: E402
 
@@ -121,19 +121,6 @@ def block(module: Experts, way, x: torch.Tensor) -> torch.Tensor:
     return made
 
 
-def step(module: Experts, way, one: SimpleNamespace) -> list[torch.Tensor]:
-    """Forward and back: the block, and gradients to its tokens and parameters."""
-    leaves = [one.x, *(getattr(module, name) for name in LEAVES if hasattr(module, name))]
-    for leaf in leaves:
-        leaf.requires_grad_()
-    with torch.enable_grad():
-        made = block(module, way, one.x)
-        found = [made.detach(), *torch.autograd.grad(made, leaves, one.grad)]
-    for leaf in leaves:
-        leaf.requires_grad_(False)
-    return found
-
-
 def parts_of(module: Experts, given: list[SimpleNamespace]) -> dict:
     """libgemm's four calls, each on what those before it left."""
     w = [y if module.is_transposed else y.mT for y in (module.gate_up_proj, module.down_proj)]
@@ -164,7 +151,10 @@ def compare(model: str, module: Experts, what: str, tokens: int, mode: str, peer
     if what == "train":
         for one in given:
             one.grad = torch.randn(tokens, module.hidden, device="cuda", dtype=torch.bfloat16)
-        calls = {name: lambda one, way=way: step(module, way, one) for name, way in ways.items()}
+        calls = {
+            name: lambda one, way=way: step(module, lambda: block(module, way, one.x), one, LEAVES)
+            for name, way in ways.items()
+        }
     else:
         calls = {name: lambda one, way=way: block(module, way, one.x) for name, way in ways.items()}
     with torch.no_grad():

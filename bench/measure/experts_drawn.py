@@ -32,17 +32,22 @@ def forward(module, way, one: SimpleNamespace) -> list[torch.Tensor]:
     return [way(module, one.x, one.ids, one.weights)]
 
 
-def trained(module, way, one: SimpleNamespace) -> list[torch.Tensor]:
-    """Forward and back: the layer, and gradients to its tokens and weights."""
-    leaves = [one.x, *(getattr(module, name) for name in WEIGHTS)]
+def step(module, run, one: SimpleNamespace, weights: tuple[str, ...]) -> list[torch.Tensor]:
+    """Forward and back: what `run` makes of the tokens one.x, and gradients to these and to those of the weights that
+    the module has."""
+    leaves = [one.x, *(getattr(module, name) for name in weights if hasattr(module, name))]
     for leaf in leaves:
         leaf.requires_grad_()
     with torch.enable_grad():
-        (made,) = forward(module, way, one)
+        made = run()
         found = [made.detach(), *torch.autograd.grad(made, leaves, one.grad)]
     for leaf in leaves:
         leaf.requires_grad_(False)
     return found
+
+
+def trained(module, way, one: SimpleNamespace) -> list[torch.Tensor]:
+    return step(module, lambda: way(module, one.x, one.ids, one.weights), one, WEIGHTS)
 
 
 def compare(layer: dict, make_module, ways: dict, alternate, apart) -> dict:

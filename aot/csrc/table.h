@@ -42,13 +42,12 @@ struct machine {
   float load, multiply, l2, memory, fixed;
 };
 extern const struct machine machine;
+extern const struct machine old_machine; /* of groups, and of products that are estimated to take more than long_us */
+extern const float long_us;
 extern const float stride_penalty[]; /* of a stride_class, on the bytes that move */
 enum { MOST_CLUSTER = 8 };
 extern const int16_t cluster_counts[MOST_CLUSTER + 1]; /* clusters of so many blocks that 132 multiprocessors hold */
-/* Of the least estimate, and where that is more than long_us: beyond, a row was not measured, and is not weighed. */
-extern const struct far {
-  float behind, behind_of_long, long_us;
-} far;
+extern const float far_behind;        /* of the least estimate: beyond, a row was not measured, and is not weighed */
 extern const int32_t shared_rows;     /* of A, up to which blocks that share loads are weighed whatever the strides */
 extern const int64_t shared_elements; /* of D, likewise */
 

@@ -97,6 +97,10 @@ class Machine:
 
 
 MACHINE = Machine()
+# What tuning went by before, which left small tiles out: groups, and products that take longer than LONG_US, were
+# measured without them. Rows that are far behind by these rates are not weighed there (select/cost.c).
+OLD_MACHINE = Machine(112.0, 3277.0, 7000.0, fixed=3000.0)
+LONG_US = 40.0
 
 
 def stride_class(stride: int) -> int:
@@ -120,17 +124,8 @@ def is_shared(w: Work) -> bool:
 
 
 # A row whose estimate is so many times the least one's is not weighed by its fit: tuning has not measured it there, and
-# fits say anything beyond what they were fitted to. Of single products that take long only what is nearer was measured:
-# of 128 x 129280 x 7168 a tile of 64 x 64, estimated at 1.3 times the least, was expected to take three quarters of the
-# bytes' time, and took 1.3 times that.
-FAR, FAR_OF_LONG, LONG_US = 1.6, 1.3, 40.0
-
-
-def far(w: Work, least_us: float) -> float:
-    """So many times, where the least estimate is so long."""
-    return FAR_OF_LONG if w.count == 1 and least_us > LONG_US else FAR
-
-
+# fits say anything beyond what they were fitted to.
+FAR = 1.6
 PENALTY = (1.25, 1.08, 1.04, 1.0)  # of a stride's class, on the bytes that move
 
 
@@ -164,7 +159,8 @@ def rows_of_tile(block_m: int, family: Family, m: int) -> int:
 
 
 def estimate(
-    block_m: int, block_n: int, block_k: int, family: Family, w: Work, below: int = 1, across: int = 1
+    block_m: int, block_n: int, block_k: int, family: Family, w: Work, below: int = 1, across: int = 1,
+    machine: Machine = MACHINE,
 ) -> tuple:  # fmt: skip
     """(microseconds by the rates alone, and what they are made of): the first step of `features`. Of the right operand
     that `below` blocks share, and the left that `across` do, each loads a part."""
@@ -183,12 +179,12 @@ def estimate(
     a, b = (PENALTY[stride_class(stride)] for stride in (w.a_stride, w.b_stride))
     rows_a, rows_b = block_m // share_a, block_n // share_b
     moved = steps * (rows_a * a + rows_b * b) * block_k * w.a_bytes
-    load = waves * moved / MACHINE.load * 1e-3
-    multiply = waves * steps * block_m * block_n * block_k * w.a_bytes / 2 / MACHINE.multiply * 1e-3
-    l2 = tiles * moved / MACHINE.l2 * 1e-3
+    load = waves * moved / machine.load * 1e-3
+    multiply = waves * steps * block_m * block_n * block_k * w.a_bytes / 2 / machine.multiply * 1e-3
+    l2 = tiles * moved / machine.l2 * 1e-3
     bytes_all = w.count * (w.a_bytes * (w.m * w.k + w.n * w.k) + w.d_bytes * w.m * w.n)
-    memory = bytes_all / MACHINE.memory * 1e-3
-    us = MACHINE.fixed * 1e-3 + waves / 2 + (load**4 + multiply**4 + l2**4 + memory**4) ** 0.25
+    memory = bytes_all / machine.memory * 1e-3
+    us = machine.fixed * 1e-3 + waves / 2 + (load**4 + multiply**4 + l2**4 + memory**4) ** 0.25
     return us, load, multiply, memory, l2, waves, tiles, steps, split, tiles_m, tiles_n
 
 

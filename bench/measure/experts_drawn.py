@@ -50,7 +50,7 @@ def trained(module, way, one: SimpleNamespace) -> list[torch.Tensor]:
     return step(module, lambda: way(module, one.x, one.ids, one.weights), one, WEIGHTS)
 
 
-def compare(layer: dict, make_module, ways: dict, alternate, apart) -> dict:
+def compare(layer: dict, make_module, ways: dict, timers: dict, apart) -> dict:
     """One row: the layer, and microseconds of each way, in CUDA graphs or, trained, in eager calls."""
     module = make_module(layer["model"], tuple(layer[name] for name in ("experts", "top_k", "hidden", "inner")))
     inputs = [(given(layer),) for _ in range(2)]
@@ -62,16 +62,16 @@ def compare(layer: dict, make_module, ways: dict, alternate, apart) -> dict:
         del ours, theirs
         if not difference < 3e-2:
             raise ArithmeticError(f"{layer}: the results differ by {difference:.2e}")
-        us = alternate[layer["what"]](calls, inputs)
+        us = timers[layer["what"]](calls, inputs)
     return {**layer, "difference": difference, **{f"{name}_us": value for name, value in us.items()}}
 
 
-def drawn(seed: int, count: int, make_module, ways: dict, alternate, apart) -> dict:
-    """{seed, rows}, a line printed for each."""
+def drawn(seed: int, count: int, make_module, ways: dict, timers: dict, apart) -> dict:
+    """{seed, rows}, a line printed for each. `timers` say how a layer is timed, by what is done with it."""
     rows = []
     torch.manual_seed(seed)
     for layer in whole_layers(seed, count):
-        row = compare(layer, make_module, ways, alternate, apart)
+        row = compare(layer, make_module, ways, timers, apart)
         rows.append(row)
         sizes = f"{row['tokens']} tokens, {row['experts']} x {row['hidden']} x {row['inner']}, alpha {row['alpha']}"
         print(f"{row['model']:20}{row['what']:>8} {sizes:42}{row['libgemm_us']:9.1f}{row['torch_us']:9.1f}"

@@ -97,8 +97,8 @@ class Machine:
 
 
 MACHINE = Machine()
-# What tuning went by before, which left small tiles out: groups, and products that take longer than LONG_US, were
-# measured without them. Rows that are far behind by these rates are not weighed there (select/cost.c).
+# What tuning went by before, which left small tiles out: products that take longer than LONG_US were measured without
+# them, but for a few. Rows that are far behind by these rates are not weighed there (select/cost.c).
 OLD_MACHINE = Machine(112.0, 3277.0, 7000.0, fixed=3000.0)
 LONG_US = 40.0
 

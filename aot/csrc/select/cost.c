@@ -169,7 +169,7 @@ static float least_of_all(const float *us, int count) {
   return least;
 }
 
-/* Estimates by the rates that groups and long products were measured by: kernels/table/model.py. */
+/* Estimates by the rates that long products were measured by: kernels/table/model.py. */
 static void estimate_anew(struct estimates *e, int count) {
   for (int i = 0; i < count; i += 4) {
     four load = (four_at(e->parts[LOAD] + i) - 2.0f) * (machine.load / old_machine.load);
@@ -185,7 +185,7 @@ static void estimate_anew(struct estimates *e, int count) {
 static int near_ones(const struct row *const *rows, int count, const struct problem *p, struct estimates *e,
                      struct near *near) {
   int found = 0, layout = p->trans_a * 2 + p->trans_b;
-  if (p->count > 1 || least_of_all(e->us, count) > long_us) estimate_anew(e, count);
+  if (least_of_all(e->us, count) > long_us) estimate_anew(e, count);
   float most_us = least_of_all(e->us, count) * far_behind;
   for (int i = 0; i < count; i++) {
     near[found].row = i;

@@ -12,18 +12,7 @@ from aot.pack import Packed, checksum, compressed
 from kernels.table.activations import ACTIVATIONS
 from kernels.table.arguments import TENSORS
 from kernels.table.dtypes import CAST_TYPES, DTYPES, ELEMENTS, PRECISIONS, TYPES
-from kernels.table.model import (
-    CLUSTERS,
-    FAR,
-    LONG_US,
-    MACHINE,
-    OLD_MACHINE,
-    PENALTY,
-    SHARED_ELEMENTS,
-    SHARED_ROWS,
-    known_of,
-    tuned_name,
-)
+from kernels.table.model import CONSTANTS, known_of, tuned_name
 from kernels.table.spec import HELPERS, LAYOUTS, OPS, Variant
 from kernels.table.targets import INTEGRATED, TARGETS
 
@@ -207,14 +196,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         types=type_table(),
         precisions=PRECISIONS,
         type_count=len(ALL_TYPES),
-        machine=[float(number) for number in astuple(MACHINE)],
-        old_machine=[float(number) for number in astuple(OLD_MACHINE)],
-        long_us=float(LONG_US),
-        penalties=PENALTY,
-        clusters=CLUSTERS,
-        shared_rows=SHARED_ROWS,
-        shared_elements=SHARED_ELEMENTS,
-        far=float(FAR),
+        **CONSTANTS,
         fits=fit_tables([variant for variant, _ in rows]),
         build_id=manifest["build_id"],
     )  # fmt: skip

@@ -42,8 +42,6 @@ struct machine {
   float load, multiply, l2, memory, fixed;
 };
 extern const struct machine machine;
-extern const struct machine old_machine; /* of products that are estimated to take more than long_us */
-extern const float long_us;
 extern const float stride_penalty[]; /* of a stride_class, on the bytes that move */
 enum { MOST_CLUSTER = 8 };
 extern const int16_t cluster_counts[MOST_CLUSTER + 1]; /* clusters of so many blocks that 132 multiprocessors hold */

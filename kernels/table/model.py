@@ -17,7 +17,7 @@ tuned/<target>.json, which `make tune` writes; model.c evaluates the same sums (
 import functools
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from kernels.table.families import ROW_STEP, Family
@@ -97,10 +97,6 @@ class Machine:
 
 
 MACHINE = Machine()
-# What tuning went by before, which left small tiles out: products that take longer than LONG_US were measured without
-# them, but for a few. Rows that are far behind by these rates are not weighed there (select/cost.c).
-OLD_MACHINE = Machine(112.0, 3277.0, 7000.0, fixed=3000.0)
-LONG_US = 40.0
 
 
 def stride_class(stride: int) -> int:
@@ -159,8 +155,7 @@ def rows_of_tile(block_m: int, family: Family, m: int) -> int:
 
 
 def estimate(
-    block_m: int, block_n: int, block_k: int, family: Family, w: Work, below: int = 1, across: int = 1,
-    machine: Machine = MACHINE,
+    block_m: int, block_n: int, block_k: int, family: Family, w: Work, below: int = 1, across: int = 1
 ) -> tuple:  # fmt: skip
     """(microseconds by the rates alone, and what they are made of): the first step of `features`. Of the right operand
     that `below` blocks share, and the left that `across` do, each loads a part."""
@@ -179,12 +174,12 @@ def estimate(
     a, b = (PENALTY[stride_class(stride)] for stride in (w.a_stride, w.b_stride))
     rows_a, rows_b = block_m // share_a, block_n // share_b
     moved = steps * (rows_a * a + rows_b * b) * block_k * w.a_bytes
-    load = waves * moved / machine.load * 1e-3
-    multiply = waves * steps * block_m * block_n * block_k * w.a_bytes / 2 / machine.multiply * 1e-3
-    l2 = tiles * moved / machine.l2 * 1e-3
+    load = waves * moved / MACHINE.load * 1e-3
+    multiply = waves * steps * block_m * block_n * block_k * w.a_bytes / 2 / MACHINE.multiply * 1e-3
+    l2 = tiles * moved / MACHINE.l2 * 1e-3
     bytes_all = w.count * (w.a_bytes * (w.m * w.k + w.n * w.k) + w.d_bytes * w.m * w.n)
-    memory = bytes_all / machine.memory * 1e-3
-    us = machine.fixed * 1e-3 + waves / 2 + (load**4 + multiply**4 + l2**4 + memory**4) ** 0.25
+    memory = bytes_all / MACHINE.memory * 1e-3
+    us = MACHINE.fixed * 1e-3 + waves / 2 + (load**4 + multiply**4 + l2**4 + memory**4) ** 0.25
     return us, load, multiply, memory, l2, waves, tiles, steps, split, tiles_m, tiles_n
 
 
@@ -243,6 +238,12 @@ class Tuned:
     known: tuple[tuple, ...]  # m, n, k, count, layout of 16-bit products (see Work), and the tile that won
     fits: dict[str, Fit]  # by tile and family, such as "128x256x64_coop"
 
+
+# What select/ is told beside the rows, by the names that aot/templates/table.c.j2 has for it.
+CONSTANTS = {
+    "machine": astuple(MACHINE), "penalties": PENALTY, "clusters": CLUSTERS, "shared_rows": SHARED_ROWS,
+    "shared_elements": SHARED_ELEMENTS, "far": FAR,
+}  # fmt: skip
 
 # What is tuned by itself: operations with 16-bit operands, and dense products of others.
 KINDS = ("gemm", "grouped_mm", "gemm_e4m3", "gemm_e4m3_fast", "gemm_e4m3_blocks")

@@ -81,8 +81,8 @@ def hopper_variant(
     elements of 16 bits, so that a tile of float32 inputs moves as many bytes."""
     record = DENSE_SM90[family]
     k = k * 2 // DTYPES[problem.a].bytes
-    if record.swap_ab and problem.layout[0] == "t" and m < 64:
-        return None  # a narrow tile of a transposed A is no operand of the tensor cores
+    if record.swap_ab and problem.layout[0] == "t" and (m < 16 or (m < 64 and cluster > 1)):
+        return None  # below 64 rows a transposed A comes in one box, and of 8 it is no operand of the tensor cores
     if record.persistent:
         config = persistent_config(problem, record, m, n, k, cluster, across, blocks=blocks)
     else:

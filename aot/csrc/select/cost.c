@@ -169,23 +169,10 @@ static float least_of_all(const float *us, int count) {
   return least;
 }
 
-/* Estimates by the rates that long products were measured by: kernels/table/model.py. */
-static void estimate_anew(struct estimates *e, int count) {
-  for (int i = 0; i < count; i += 4) {
-    four load = (four_at(e->parts[LOAD] + i) - 2.0f) * (machine.load / old_machine.load);
-    four multiply = (four_at(e->parts[MULTIPLY] + i) - 2.0f) * (machine.multiply / old_machine.multiply);
-    four l2 = (four_at(e->parts[L2] + i) - 2.0f) * (machine.l2 / old_machine.l2);
-    four memory = (four_at(e->parts[MEMORY] + i) - 2.0f) * (machine.memory / old_machine.memory);
-    four sum = fourth(load) + fourth(multiply) + fourth(l2) + fourth(memory);
-    put(old_machine.fixed * 1e-3f + four_at(e->parts[WAVES] + i) / 2.0f + fourth_root(sum), e->us + i);
-  }
-}
-
 /* Rows that are far behind by the rates alone are not looked at closer: kernels/table/model.py. */
-static int near_ones(const struct row *const *rows, int count, const struct problem *p, struct estimates *e,
+static int near_ones(const struct row *const *rows, int count, const struct problem *p, const struct estimates *e,
                      struct near *near) {
   int found = 0, layout = p->trans_a * 2 + p->trans_b;
-  if (least_of_all(e->us, count) > long_us) estimate_anew(e, count);
   float most_us = least_of_all(e->us, count) * far_behind;
   for (int i = 0; i < count; i++) {
     near[found].row = i;

@@ -3,13 +3,16 @@
 import dataclasses
 import hashlib
 import json
+import re
+from pathlib import Path
 
 from aot.artifact import Artifact, Box
 from aot.toolchain import ENVIRONMENT
-from kernels.table.model import KINDS, known_of, tuned, tuned_name
+from kernels.table.model import CONSTANTS, KINDS, known_of, tuned, tuned_name
 from kernels.table.spec import Variant
 
 SCHEMA = 1
+SELECT = Path(__file__).parent / "csrc" / "select"
 
 # CUDA release of the assembler -> least cuDriverGetVersion and driver release that load its cubins (NVIDIA, CUDA
 # compatibility: minor version compatibility table).
@@ -54,8 +57,14 @@ def describe(variant: Variant, artifact: Artifact) -> dict:
     return {**variant.to_dict(), **facts, "origin": "tuned" if variant.fit else "untuned", "fit": fit}
 
 
-def build_id(rows: list[tuple[Variant, Artifact]]) -> str:
-    """sha256 over what runs on the GPU (cubin hashes), how (launch facts) and when (rows in order, guards, rates)."""
+def code_of(text: str) -> str:
+    """C without comments, and without what is only for the eye."""
+    return re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S)).strip()
+
+
+def build_id(rows: list[tuple[Variant, Artifact]], select: Path = SELECT, constants: dict = CONSTANTS) -> str:
+    """sha256 over what runs on the GPU (cubin hashes), how (launch facts) and when (rows in order, guards, rates, and
+    the code that chooses among them)."""
     digest = hashlib.sha256()
     for record in sorted(canonical(artifact.launch_facts()) for _, artifact in rows):
         digest.update(record)
@@ -63,6 +72,9 @@ def build_id(rows: list[tuple[Variant, Artifact]]) -> str:
         digest.update(canonical([variant.to_dict(), dataclasses.asdict(variant.fit) if variant.fit else None]))
     for target in sorted({variant.target for variant, _ in rows}):
         digest.update(canonical([known_of(target, kind) for kind in KINDS]))
+    digest.update(canonical(constants))
+    for path in sorted(select.iterdir()):
+        digest.update(canonical([path.name, code_of(path.read_text())]))
     return digest.hexdigest()
 
 

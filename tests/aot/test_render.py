@@ -9,12 +9,12 @@ import pytest
 from sample import ROOT, sample_rows
 
 from aot.artifact import Param
-from aot.manifest import build_id, make_manifest
+from aot.manifest import SELECT, build_id, make_manifest
 from aot.pack import pack
 from aot.params import DESCRIPTOR
 from aot.render import TEMPLATES as TEMPLATE_FOLDER
 from aot.render import RenderError, bucket, in_table_order, render, value_of
-from kernels.table.model import tuned
+from kernels.table.model import CONSTANTS, tuned
 
 GOLDEN = ROOT / "tests" / "aot" / "golden"
 
@@ -132,3 +132,16 @@ def test_the_build_id_follows_cubins_launch_facts_and_dispatch_data():
     ]
     ids = {build_id(rows), *(build_id([change, *rows[1:]]) for change in changes), build_id(rows[::-1])}
     assert len(ids) == 5
+
+
+def test_the_build_id_follows_how_rows_are_chosen_but_not_comments(tmp_path):
+    rows, select = sample_rows(), tmp_path / "select"
+    shutil.copytree(SELECT, select)
+    before, cost = build_id(rows), select / "cost.c"
+    assert build_id(rows, select) == before
+    text = cost.read_text()
+    cost.write_text(f"/* Words\n * of a comment. */\n{text}\n\n// and more\n")
+    assert build_id(rows, select) == before
+    cost.write_text(text.replace("far_behind", "far_behind * 2", 1))
+    assert build_id(rows, select) != before
+    assert build_id(rows, constants={**CONSTANTS, "far": CONSTANTS["far"] * 2}) != before

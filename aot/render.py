@@ -20,7 +20,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 ALL_OPS = OPS + HELPERS  # the C enum op
 ALL_TYPES = TYPES + CAST_TYPES  # of C's type_index
-MOST_ROWS = 384  # of one problem; select/cost.c keeps an estimate of each. As many as tuning compares
+MOST_ROWS = 512  # of one problem; select/cost.c keeps an estimate of each. As many as tuning compares
 
 Row = tuple[Variant, Artifact]
 
@@ -181,6 +181,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
              "ctas": blocks_together(v, a),
              "share_a": v.config.below if v.family.swap_ab else v.config.across,
              "share_b": v.config.across if v.family.swap_ab else v.config.below,
+             "swap": v.family.swap_ab, "stream": v.family.split == "stream",
              "fit": f"&{fit_symbol(v)}" if v.fit else "NULL", "model": [float(number) for number in astuple(v.model)]}
             for v, a in rows
         ],

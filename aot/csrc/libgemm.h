@@ -6,7 +6,8 @@
  * driver is opened at the first call that needs it, so loading the library needs no GPU.
  *
  * Conventions
- *   Equation     D = act(alpha * op(A) op(B) + beta * C + bias), accumulated in float32, in one kernel launch.
+ *   Equation     D = act(alpha * op(A) op(B) + beta * C + bias), accumulated in float32, in one kernel launch. With a
+ *                workspace one may copy operands ahead of it, and one add up what many blocks left behind it.
  *   Matrices     row-major. op(A) is M x K, op(B) is K x N, C and D are M x N. A leading dimension (lda, ...) is the
  *                distance in ELEMENTS between two rows as stored, and at least the length of a stored row:
  *                  trans_a = 0: A is stored [M][K], lda >= K        trans_a = 1: A is stored [K][M], lda >= M
@@ -52,8 +53,9 @@
  *
  * Errors
  *   Each function that can fail returns a libgemm_status; libgemm_last_error() then has a sentence of this thread's
- *   last failure that names what was given and what is allowed. Nothing is launched by a call that fails, nothing in the
- *   library is left half-done, and the next call works. Test the status, not the sentence.
+ *   last failure that names what was given and what is allowed. Nothing is launched by a call that fails (where the
+ *   driver refuses one launch of several, those before it have written the workspace alone), nothing in the library is
+ *   left half-done, and the next call works. Test the status, not the sentence.
  *
  * ABI
  *   Argument structs begin with their own size in bytes. Fields are only ever added at the end, so a program keeps
@@ -219,9 +221,9 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
 libgemm_status libgemm_gemm(const libgemm_gemm_args *args);
 
 /* Bytes of workspace with which this call runs best on the GPU that owns d (where d is NULL: the current GPU); 0 for
- * most, and on failure. It holds the sums of blocks that share K, and aligned copies of A and B where their addresses
- * or leading dimensions are no multiples of 16 bytes, or where they are float32, taken as tf32, or 8-bit, and K is not
- * contiguous. With less, or none, the call runs too, by a kernel that needs none. The memory may hold anything, is
+ * most, and on failure. It holds the sums of blocks that share K (up to 26 MB on 132 multiprocessors), and aligned copies
+ * of A and B where their addresses or leading dimensions are no multiples of 16 bytes, or where they are float32, taken
+ * as tf32, or 8-bit, and K is not contiguous. With less, or none, the call runs too, by a kernel that needs none. The memory may hold anything, is
  * written, and must not be shared with a call that may run at the same time. The other pointers in args are used for
  * their alignment alone. */
 libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes);

@@ -44,6 +44,20 @@ WIDTHS = {
         128: (72, 80, 88, 96, 112, 128, 144, 160, 168, 176, 192),
     },
 }
+# The same where all blocks share all tiles evenly, alone or in clusters, as below.
+STREAM = {
+    (1, 1): {"stream_pingpong": {128: (160,)}},
+    (2, 1): {"stream_coop": {128: (128,), 256: (128, 192)}, "stream_pingpong": {128: (128, 160, 192)}},
+    (2, 2): {
+        "stream_coop": {128: (128, 160, 192, 256), 256: (128, 192)},
+        "stream_pingpong": {128: (64, 80, 96, 112, 128, 160, 176)},
+    },
+    (4, 2): {
+        "stream_coop": {128: (128, 144, 160, 192, 208, 256), 256: (96, 128, 160, 192)},
+        "stream_pingpong": {64: (64, 96, 128), 128: (64, 80, 96, 112, 128, 144, 160, 176, 192)},
+    },
+    (4, 4): {"stream_coop": {128: (128,), 256: (128,)}, "stream_pingpong": {128: (64, 80, 96, 128)}},
+}
 # Of those, in clusters whose blocks share operands, each loading a part: how many blocks, and how many of them side by
 # side, which share the left operand; those below one another share the right -> the same.
 SHARED = {
@@ -85,7 +99,7 @@ def flex_tiles(layout: str):
     """(family, rows, columns, steps in K, blocks in a cluster, of them side by side) of all tiles of any width for a
     layout. Of 64 columns and multiples of that, families that have one box for all parts of a tile are a little faster.
     """
-    sizes = [(shared, family, left, right) for shared, widths in ({(1, 1): WIDTHS} | SHARED).items()
+    sizes = [(shared, family, left, right) for shared, widths in (((1, 1), WIDTHS), *SHARED.items(), *STREAM.items())
              for family, lefts in widths.items() for left, rights in lefts.items() for right in rights]  # fmt: skip
     for (cluster, across), family, left, right in sizes:
         # Whether the right operand, and the left, are contiguous along their rows: then they come 64 rows at a time.
@@ -99,7 +113,7 @@ def flex_tiles(layout: str):
                 continue  # a box of it alone would not be a power of two
             if (left_turned and left // 64 % across) or (not turned and right // 8 % (cluster // across)):
                 continue
-            name = family if right % 64 == 0 else f"flex_{family}"
+            name = family if right % 64 == 0 or family.startswith("stream") else f"flex_{family}"
             tile = (right, left) if swap else (left, right)
             yield f"{name}_swap" if swap else name, *tile, 64, cluster, across
 

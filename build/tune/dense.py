@@ -116,7 +116,7 @@ class Worker:
         work = model.packed_work(m, n, k, layout, self.multiprocessors, self.type.itemsize)
         us = {}
         for name, v in self.rows.items():
-            if v.problem.layout == layout and (v.config.cluster == 1 or model.is_shared(work)):
+            if v.problem.layout == layout and (v.form[0] == 1 or model.is_shared(work)):
                 tile = v.config.block_m, v.config.block_n, v.config.block_k
                 us[name] = model.estimate(*tile, v.family, work, v.config.below, v.config.across)[0]
         return [name for name in us if us[name] <= model.FAR * min(us.values())]

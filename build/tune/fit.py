@@ -68,8 +68,7 @@ class Measured:
         self.work = [work_of(row, count, a_bytes) for row in rows]
         self.layouts = [LAYOUTS.index(row["layout"]) for row in rows]
         shared = np.array([model.is_shared(work) for work in self.work])
-        clusters = np.array([self.tiles[name].config.cluster for name in self.names])
-        across = np.array([self.tiles[name].config.across for name in self.names])
+        clusters, across = np.array([self.tiles[name].form for name in self.names]).T
         self.us[np.ix_(~shared, clusters > 1)] = np.inf  # select/rows.c does not weigh them there
         # Whether a shape was measured with clusters of every form, where they are weighed: of one that was measured
         # before a form came nobody knows how fast that would be. Where no cluster was ahead, none is taken to be; and
@@ -150,7 +149,7 @@ def fit_tiles(measured: Measured, tiles: list[int], folds: np.ndarray) -> tuple[
     first pass, the mean over the tiles of what their fits miss is taken off the shape's times, and all is fitted anew.
     Tiles in clusters are few people's: their weights stay near those of all of them together.
     """
-    clustered = [tile for tile in tiles if measured.tiles[measured.names[tile]].config.cluster > 1]
+    clustered = [tile for tile in tiles if measured.tiles[measured.names[tile]].form[0] > 1]
     shapes = {tile: np.flatnonzero(np.isfinite(measured.us[:, tile])) for tile in tiles}
     designs = {tile: measured.design(tile, own) for tile, own in shapes.items()}
     best, shared = measured.us.min(axis=1), np.zeros(len(measured.rows))

@@ -64,6 +64,13 @@ ARGUMENTS = {
     "semaphores": "*i64",
     "epoch": "i64",
     "splits": "i32",
+    "stream_steps": "i32",  # in K, of each block where all share all tiles evenly
+    "stream_m": "i32",  # a tile of theirs, whether operands are swapped, and the blocks of a cluster
+    "stream_n": "i32",
+    "stream_k": "i32",
+    "stream_swap": "i32",
+    "stream_below": "i32",
+    "stream_across": "i32",
     "offs_ptr": "*i32",
     "offs_wide": "i32",
     "ragged": "i32",

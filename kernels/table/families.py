@@ -10,7 +10,9 @@ class Family:
     module: str  # of kernels/device
     entry: str = ""  # the function there that is this kernel and others; "": it has one of its own, of its name
     guards: tuple[str, ...] = ()  # what every row of it needs
-    split: str = ""  # how blocks that split K of a tile reduce: "cluster", through DSMEM, or "workspace"; "": no split
+    # How blocks that split K of a tile reduce: "cluster", through DSMEM; "workspace"; or "stream", where all of them
+    # share all tiles evenly and a second kernel adds. "": no split.
+    split: str = ""
     swap_ab: bool = False  # computes D^T = B^T A^T, so that few rows of A fill the narrow side of the instruction
     balanced: bool = False  # a tile works on no more rows than its group needs, in steps of ROW_STEP
     cooperative: bool = False  # warpgroups share a tile; else each has its own
@@ -49,7 +51,7 @@ ROW_STEP = 16  # of a balanced family's tiles
 
 REFERENCE = {
     op: Family(op, "", f"portable.{op}")
-    for op in ("gemm", "grouped_gemm", "grouped_mm", "align", "moe_mm", "moe_cast", "cast_transpose")
+    for op in ("gemm", "gemm_sum", "grouped_gemm", "grouped_mm", "align", "moe_mm", "moe_cast", "cast_transpose")
 }
 REFERENCE |= {op: Family(op, "", "portable.moe") for op in ("moe_route", "moe_sum")}
 REFERENCE |= {op: Family(op, "", "portable.moe_gate") for op in ("moe_gate", "moe_gate_grad")}
@@ -65,6 +67,10 @@ TMA = {"guards": ("descriptor",), "persistent": True, "store": "tma", "by_units"
 DENSE = TMA | {"module": "sm90.gemm", "entry": "gemm_tma"}
 SPLIT = DENSE | {"entry": "gemm_split", "guards": ("descriptor", "workspace"), "split": "workspace"}
 FLEX = DENSE | {"entry": "gemm_tma_parts", "any_width": True}
+STREAM = {
+    "module": "sm90.gemm_stream", "entry": "gemm_stream", "guards": ("descriptor", "workspace"), "split": "stream",
+    "persistent": True, "by_units": True, "any_width": True, "light_epilogue": True,
+}  # fmt: skip
 CLUSTER = {
     "guards": ("cluster", "descriptor_ab"), "split": "cluster", "store": "reduce", "light_epilogue": True,
     "by_units": True,
@@ -83,6 +89,10 @@ SM90 = [
     Family("gemm", "flex_pingpong_swap", swap_ab=True, **FLEX),
     Family("gemm", "split", **SPLIT),
     Family("gemm", "split_swap", swap_ab=True, light_epilogue=True, **SPLIT),
+    Family("gemm", "stream_coop", cooperative=True, **STREAM),
+    Family("gemm", "stream_coop_swap", cooperative=True, swap_ab=True, **STREAM),
+    Family("gemm", "stream_pingpong", **STREAM),
+    Family("gemm", "stream_pingpong_swap", swap_ab=True, **STREAM),
     Family("gemm", "masked", "sm90.gemm", guards=("descriptor_ab",), persistent=True, by_units=True),
     Family("gemm", "cluster", "sm90.gemm_cluster", **CLUSTER),
     Family("gemm", "cluster_swap", "sm90.gemm_cluster", "gemm_cluster", swap_ab=True, **CLUSTER),
@@ -94,6 +104,7 @@ SM90 = [
     Family("grouped_mm", "scaled_swap", **SCALED_SWAP),
     Family("grouped_mm", "scaled_coop_swap", cooperative=True, **SCALED_SWAP),
     Family("grouped_mm", "scaled_coop", cooperative=True, **SCALED),
+    Family("grouped_mm", "scaled_pingpong", **SCALED),
     Family("grouped_mm", "pingpong", "sm90.grouped_mm_pingpong", **TMA),
     Family("grouped_mm", "cluster", "sm90.grouped_mm_cluster", **CLUSTER | {"guards": ("cluster", "descriptor")}),
     Family("moe_mm", "swap", "sm90.moe_mm", "moe_mm", **EXPERTS),

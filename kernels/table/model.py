@@ -125,8 +125,24 @@ FAR = 1.6
 PENALTY = (1.25, 1.08, 1.04, 1.0)  # of a stride's class, on the bytes that move
 
 
+# Where all blocks share all tiles evenly: how many a tile may have of them, how many steps in K each must have, and how
+# many it counts as more, for what leaving sums and adding them up takes.
+MOST_SHARERS, LEAST_STEPS, ADDED_STEPS = 16, 24, 8
+
+
+def stream_steps(tiles: int, steps: int, multiprocessors: int) -> int:
+    """Steps in K of each block, where all share all tiles evenly; 0 where there are as many tiles as blocks, or so few
+    or so short ones that sharing cannot pay."""
+    if not tiles < multiprocessors <= tiles * MOST_SHARERS:
+        return 0
+    each = math.ceil(tiles * steps / multiprocessors)
+    return each if each >= LEAST_STEPS else 0
+
+
 def split_of(family: Family, tiles: int, steps: int, multiprocessors: int) -> int:
     """In how many ways K of a tile is shared: as many as find a multiprocessor; 1 where the family does not share."""
+    if family.split == "stream":
+        return math.ceil(multiprocessors / tiles) if stream_steps(tiles, steps, multiprocessors) else 1
     if family.split == "cluster":
         for size in range(len(CLUSTERS) - 1, 1, -1):
             if tiles <= clusters_at_once(multiprocessors, size) and math.ceil(steps / math.ceil(steps / size)) == size:
@@ -163,13 +179,17 @@ def estimate(
     tiles_m, tiles_n = math.ceil(w.m / block_m), math.ceil(w.n / block_n)
     all_steps = math.ceil(w.k / block_k)
     shares = w.count == 1 or family.grouped
-    split = split_of(family, tiles_m * tiles_n * w.count, all_steps, w.multiprocessors) if shares else 1
     share_a, share_b = (below, across) if family.swap_ab else (across, below)
     blocks, at_once = share_a * share_b, w.multiprocessors
     if blocks > 1:  # a cluster's tiles begin and end together
         at_once = clusters_at_once(w.multiprocessors, blocks) * blocks
     units = math.ceil(tiles_m / share_b) * math.ceil(tiles_n / share_a)
+    streams = family.split == "stream"
+    whole = (units, at_once // blocks) if streams else (tiles_m * tiles_n * w.count, w.multiprocessors)
+    split = split_of(family, whole[0], all_steps, whole[1]) if shares else 1
     tiles, steps = units * blocks * w.count * split, math.ceil(all_steps / split)
+    if streams and split > 1:  # one wave of blocks that have as much each
+        tiles, steps = at_once, stream_steps(units, all_steps, whole[1]) + ADDED_STEPS
     waves = math.ceil(tiles / at_once)
     a, b = (PENALTY[stride_class(stride)] for stride in (w.a_stride, w.b_stride))
     rows_a, rows_b = block_m // share_a, block_n // share_b
@@ -242,7 +262,7 @@ class Tuned:
 # What select/ is told beside the rows, by the names that aot/templates/table.c.j2 has for it.
 CONSTANTS = {
     "machine": astuple(MACHINE), "penalties": PENALTY, "clusters": CLUSTERS, "shared_rows": SHARED_ROWS,
-    "shared_elements": SHARED_ELEMENTS, "far": FAR,
+    "shared_elements": SHARED_ELEMENTS, "sharers": (MOST_SHARERS, LEAST_STEPS, ADDED_STEPS), "far": FAR,
 }  # fmt: skip
 
 # What is tuned by itself: operations with 16-bit operands, and dense products of others.

@@ -142,6 +142,15 @@ def expert_cast_rows(target: int):
     yield Variant(problem, Config(8, 512, 8, 4, stages=1), REFERENCE["moe_gather"].kernel, target, ("align16",))
 
 
+def sum_rows(target: int):
+    """What comes behind products whose blocks share all tiles."""
+    if target == 90:
+        for a in ("f16", "bf16"):
+            problem = Problem("gemm_sum", a, a, "exact", "nn")
+            config = Config(8, 128, 8, 4, stages=1)
+            yield Variant(problem, config, REFERENCE["gemm_sum"].kernel, target, ("descriptor",))
+
+
 def helper_rows(target: int):
     """What goes before descriptor rows where A or B lies as those cannot read it. Elements move as they are: bf16
     stands for both 16-bit types."""

@@ -57,7 +57,7 @@ def persistent_config(
     turned = (problem.layout[0] == "t", problem.layout[1] == "n")  # A, B
     whole = [math.ceil(rows / 64) * 64 if t and rows > 64 else rows for rows, t in zip((m, n), turned, strict=True)]
     owners = 1 if family.cooperative else 2
-    buffers = 2 if left <= 128 and owners == 1 else 1
+    buffers = 2 if left <= 128 and owners == 1 and family.store == "tma" else 1
     leaves = owners * left * 128 * buffers if family.store == "tma" else 0
     step = sum(whole) * line
     if blocks:
@@ -120,6 +120,8 @@ def tuned_rows(problem: Problem, *, blocks: bool = False):
     if found is None:
         return
     tiles = found.tiles[problem.layout]
+    if problem.d != problem.a:  # portable/gemm_sum.py stores the type of A
+        tiles = tuple(tile for tile in tiles if DENSE_SM90[tile[0]].split != "stream")
     alone, shared = [tile for tile in tiles if len(tile) == 4], [tile for tile in tiles if len(tile) > 4]
     heavy = [tile for tile in alone if not DENSE_SM90[tile[0]].light_epilogue]
     if problem.d == "f32" or (DTYPES[problem.a].scaled and problem.d == "f16"):

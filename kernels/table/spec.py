@@ -20,6 +20,7 @@ OPS = ("gemm", "grouped_gemm", "grouped_mm")
 MOST_STAGES = 16  # of a pipeline: the loads in flight, which a tile of few bytes needs many of
 HELPERS = (
     "align",
+    "gemm_sum",
     "moe_mm",
     "moe_route",
     "moe_sum",
@@ -73,7 +74,7 @@ GUARDS = {
     "blocks": "scales of blocks: for A of 1 x 128, for B of 128 x 128",
     "unblocked": "no scales of blocks",
     "scratch": "a workspace in which each block has a share, for the descriptors that it makes by itself",
-    "workspace": "fewer tiles than half the multiprocessors, and a workspace for the parts of each",
+    "workspace": "few tiles, whose K is worth sharing, and a workspace for the parts of each",
 }
 # Arguments of rows with 8-bit operands alone. That of types tells e4m3 from e5m2, which such rows may have mixed.
 TYPE_WORDS = ("a_type", "b_type")
@@ -248,6 +249,12 @@ class Variant(Boxes):
     def measured_as(self) -> str:
         """One of model.KINDS, for the operations that are tuned."""
         return measured_as(self.problem, "blocks" in self.guard)
+
+    @property
+    def form(self) -> tuple[int, int]:
+        """Blocks that share loads, and those of them side by side, of a row that is weighed only where that pays
+        (model.is_shared); (1, 1) of all others, and of those whose blocks share K of tiles too."""
+        return (1, 1) if self.family.split == "stream" else (self.config.cluster, self.config.across)
 
     @property
     def row_step(self) -> int:

@@ -17,6 +17,7 @@ from kernels.table.portable import (
     reference_rows,
     routing_rows,
     small_groups_row,
+    sum_rows,
 )
 from kernels.table.sm90 import hopper_rows
 from kernels.table.sm90_grouped import expert_rows, grouped_rows, pointer_rows, scaled_expert_rows, scaled_rows
@@ -62,7 +63,7 @@ def serves(row: Variant, types) -> bool:
 def variants(targets=DEFAULT_TARGETS, types=tuple(DTYPES)) -> list[Variant]:
     """All rows for these targets and types of A and B, checked, in table order."""
     sets = (
-        fast_rows, reference_rows, expert_reference_rows, helper_rows, routing_rows, gate_rows, cast_rows,
+        fast_rows, reference_rows, expert_reference_rows, helper_rows, sum_rows, routing_rows, gate_rows, cast_rows,
         expert_cast_rows,
     )  # fmt: skip
     rows = [row for target in targets for rows_of in sets for row in rows_of(target) if serves(row, types)]

@@ -158,7 +158,7 @@ def test_a_kernel_that_waits_for_its_predecessor_says_so_in_its_ptx(artifact):
     assert compile_variant(helper).overlaps
 
 
-OVERLAPPING = ("portable.align.align", "portable.grouped_gemm.grouped_gemm")
+OVERLAPPING = ("portable.align.align", "portable.grouped_gemm.grouped_gemm", "portable.gemm_sum.gemm_sum")
 
 
 def test_every_kernel_written_for_hopper_waits_by_itself(manifest):

@@ -38,6 +38,8 @@ static int legal_args(struct bytes *in, libgemm_gemm_args *a) {
   pick_types(in, &a->a_type, &a->d_type, &a->precision);
   a->trans_a = (int32_t)pick(in, 2), a->trans_b = (int32_t)pick(in, 2);
   a->m = some_size(in), a->n = some_size(in), a->k = some_size(in);
+  if (rarely(in, 12)) /* few tiles, and a K that is worth sharing */
+    a->m = 1 + a->m % 1024, a->n = 8 + a->n % 1024 / 8 * 8, a->k = 8192 + a->k % 32768 / 8 * 8;
   place_matrices(in, a);
   a->a = (void *)(uintptr_t)place_of(gpu, 0);
   a->b = (void *)(uintptr_t)place_of(gpu, 1);
@@ -94,6 +96,32 @@ static void check_split(const struct launch *l, const libgemm_gemm_args *a, stru
   REQUIRE(value(l, "semaphores") % 8 == 0 && value(l, "partials") % 16 == 0);
 }
 
+// All blocks share all tiles evenly, and `sum` adds up behind them. Of clusters a tile is those of all their blocks.
+static void check_stream(const struct launch *l, const struct launch *sum, const libgemm_gemm_args *a,
+                         struct spans *spans) {
+  const struct row *row = l->row;
+  int64_t steps = tiles_along(a->k, row->block_k), each = value(l, "stream_steps"), runs = l->grid / row->ctas;
+  int64_t units = tiles_along(tiles_along(a->m, row->block_m), row->share_b) *
+                  tiles_along(tiles_along(a->n, row->block_n), row->share_a);
+  uint64_t piece = (uint64_t)row->block_m * (uint64_t)row->block_n * 4;
+  REQUIRE(!a->batch_invariant && a->batch == 1 && l->cluster == row->ctas && l->grid % row->ctas == 0, "%s", row->name);
+  REQUIRE(units < runs && each * runs >= units * steps && (each - 1) * runs < units * steps,
+          "%lld runs of %lld for %lld tiles of %lld", (long long)runs, (long long)each, (long long)units,
+          (long long)steps);
+  use_span(spans, "partials", (uint64_t)value(l, "partials"), (uint64_t)((runs + units) * row->ctas) * piece);
+  REQUIRE(value(l, "partials") % 16 == 0 && value(sum, "partials") == value(l, "partials"));
+  REQUIRE(value(sum, "M") == a->m && value(sum, "N") == a->n && value(sum, "K") == a->k);
+  REQUIRE(value(sum, "stream_steps") == each && value(sum, "stream_k") == row->block_k);
+  REQUIRE(value(sum, "stream_m") == row->block_m && value(sum, "stream_n") == row->block_n);
+  bool swap = strstr(row->name, "_swap") != NULL;
+  REQUIRE(value(sum, "stream_swap") == swap);
+  REQUIRE(value(sum, "stream_below") == (swap ? row->share_a : row->share_b));
+  REQUIRE(value(sum, "stream_across") == (swap ? row->share_b : row->share_a));
+  REQUIRE(sum->grid == (uint64_t)(units * row->ctas) * (uint64_t)tiles_along(row->block_m, sum->row->block_m) *
+                           (uint64_t)tiles_along(row->block_n, sum->row->block_n),
+          "%u blocks add up", sum->grid);
+}
+
 static void check_grid(const struct launch *l, const libgemm_gemm_args *a, int64_t tiles) {
   __int128 all = (__int128)tiles * a->batch * (has(l, "splits") ? value(l, "splits") : 1);
   bool exact = l->row->op == OP_GEMM ? !l->row->persistent : (l->row->guard & GUARD_CLUSTER) != 0;
@@ -107,8 +135,9 @@ static void check_grid(const struct launch *l, const libgemm_gemm_args *a, int64
   if (has(l, "ragged")) REQUIRE(value(l, "ragged") == LIBGEMM_RAGGED_NONE);
 }
 
-static void check_product(const struct launch *l, const libgemm_gemm_args *a, struct stored in[2], const bool turned[2],
-                          struct spans *spans) {
+// `stores` is the launch that writes D: the same one, or what adds up behind it.
+static void check_product(const struct launch *l, const struct launch *stores, const libgemm_gemm_args *a,
+                          struct stored in[2], const bool turned[2], struct spans *spans) {
   struct operands o = described(a);
   int64_t tiles = tiles_along(a->m, l->row->block_m) * tiles_along(a->n, l->row->block_n);
   check_types(l, a->a_type, a->b_type);
@@ -117,9 +146,9 @@ static void check_product(const struct launch *l, const libgemm_gemm_args *a, st
   REQUIRE(value(l, "M") == a->m && value(l, "N") == a->n && value(l, "K") == (reads_ab(a) ? a->k : 0));
   if (reads_ab(a)) check_stored(l, 'a', &in[0]), check_stored(l, 'b', &in[1]);
   struct stored c = stored_as(&o, 'c'), d = stored_as(&o, 'd');
-  if (reads_c(a)) check_stored(l, 'c', &c);
-  check_stored(l, 'd', &d);
-  check_scalars(l, a->k > 0 ? a->alpha : 0, a->beta, a->activation, (uint64_t)a->bias);
+  if (reads_c(a)) check_stored(stores, 'c', &c);
+  check_stored(stores, 'd', &d);
+  check_scalars(stores, a->k > 0 ? a->alpha : 0, a->beta, a->activation, (uint64_t)a->bias);
   if (a->bias && a->batch > 1) REQUIRE(value(l, "batch_stride_bias") == a->batch_stride_bias);
   struct scales scales = SCALES_OF(a, reads_ab(a));
   check_scale_parameters(l, &scales);
@@ -130,8 +159,13 @@ static void check_product(const struct launch *l, const libgemm_gemm_args *a, st
   o.a = (const void *)(uintptr_t)in[0].address, o.lda = in[0].ld, o.trans_a = l->row->trans_a;
   o.b = (const void *)(uintptr_t)in[1].address, o.ldb = in[1].ld, o.trans_b = l->row->trans_b;
   check_guards(l, &o, a->activation);
-  check_split(l, a, spans, tiles);
-  check_grid(l, a, tiles);
+  if (stores != l) {
+    REQUIRE(stores->row->d_type == a->d_type && stores->device == l->device, "%s", stores->row->name);
+    check_stream(l, stores, a, spans);
+  } else {
+    check_split(l, a, spans, tiles);
+    check_grid(l, a, tiles);
+  }
   REQUIRE(!a->batch_invariant || a->a_type != LIBGEMM_F32 || l->row->guard == 0, "%s", l->row->name);
 }
 
@@ -139,18 +173,19 @@ void check_dense(const libgemm_gemm_args *a) {
   bool empty = a->m == 0 || a->n == 0 || a->batch == 0, turned[2] = {false, false};
   if (empty) REQUIRE(seen.launches == 0, "%d launches of nothing", seen.launches);
   if (empty) return;
-  REQUIRE(seen.launches == 1 || seen.launches == 2, "%d launches", seen.launches);
+  const struct launch *last = &seen.launch[seen.launches - 1], *product = last;
+  if (seen.launches > 1 && last->row->op == OP_GEMM_SUM) product--;
+  REQUIRE(seen.launches >= 1 && product - seen.launch <= 1, "%d launches", seen.launches);
   struct operands o = described(a);
   struct spans spans = spans_of(a->workspace, a->workspace_bytes);
   struct stored in[2] = {stored_as(&o, 'a'), stored_as(&o, 'b')};
-  const struct launch *last = &seen.launch[seen.launches - 1];
   for (int i = 0; i < seen.launches; i++) check_limits(&seen.launch[i]);
   check_owners(last, &o, a->bias);
-  if (seen.launches == 2) {
+  if (product != seen.launch) {
     REQUIRE(seen.launch[0].device == last->device && reads_ab(a) && a->batch == 1);
     check_copier(&seen.launch[0], a, in, &spans, turned);
   }
-  check_product(last, a, in, turned, &spans);
+  check_product(product, last, a, in, turned, &spans);
   if (spans.count) REQUIRE(owner_of((uint64_t)a->workspace) == last->device, "the workspace is of another GPU");
 }
 

@@ -34,7 +34,7 @@ float some_float(struct bytes *in);
 
 // ---- The world: GPUs of the stand-in, their memory, and names ----
 
-enum { GPUS = 5, PLACES = 16, PLACE = 1 << 16, WORKSPACE = 8 * PLACE };  // in the last places
+enum { GPUS = 5, PLACES = 16, PLACE = 1 << 22, WORKSPACE = 8 * PLACE };  // in the last places
 // Two GPUs of sm_90, one of sm_80, one of sm_86, which sm_80's kernels serve, and one that nothing serves.
 void start_world(void);
 uint64_t place_of(int gpu, int place);

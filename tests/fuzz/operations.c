@@ -178,6 +178,9 @@ bool call_works(const struct operation *o, const void *given, const struct row *
     return false;
   }
   REQUIRE(seen.launches <= MOST_LAUNCHES, "%d launches", seen.launches);
-  if (said && seen.launches) REQUIRE(seen.launch[seen.launches - 1].row == said, "explain said %s", said->name);
+  if (!said || seen.launches == 0) return true;
+  const struct launch *last = &seen.launch[seen.launches - 1];
+  if (seen.launches > 1 && last->row->op == OP_GEMM_SUM) last--; /* what adds up behind a row is nobody's choice */
+  REQUIRE(last->row == said, "explain said %s", said->name);
   return true;
 }

@@ -95,6 +95,19 @@ def scalings_of(v) -> tuple:
     return SCALINGS if not is_fast(v) and not v.single and v.precision == "exact" else SCALINGS[:3]
 
 
+def stream_cases(v, case: Case):
+    """Few tiles and a long K, which rows demand whose blocks share all tiles evenly: one step in K that is not whole,
+    rows and columns that no tile fills, and more tiles than one cluster has on either side."""
+    epilogue = {"alpha": -0.5, "beta": 2.0, "c": "in_place", "bias": "each", "activation": "gelu"}
+    for down, along, k, more in (
+        (4, 4, 8200, {}),
+        (3, 6, 16392, epilogue),
+        (7, 2, 12296, {"beta": 1.0, "c": "separate"}),
+    ):
+        sizes = {"m": down * v.block_m + 8, "n": along * v.block_n + 8, "k": k}
+        yield replace(case, **sizes, **more, pads=aligned_pads(replace(case, **sizes), (8, 0, 8, 16)))
+
+
 def variant_cases(v):
     """Problems that satisfy a variant's guard: all operands moved off alignment unless the guard forbids it."""
     if is_fast(v):
@@ -105,6 +118,9 @@ def variant_cases(v):
     case = Case(entry=entry, trans_a=bool(v.trans_a), trans_b=bool(v.trans_b), variant=v.name, **types)
     scalings = scalings_of(v)
     case = replace(case, scaling=scalings[0], e5m2=e5m2_of(v))
+    if "_stream_" in v.name:
+        yield from stream_cases(v, case)
+        return
     # A few tiles and part of one: rows that split K refuse more than half as many as there are multiprocessors.
     step = step_of(v.a_type)
     sizes = {"m": 200 if v.op != "gemm" else 2 * v.block_m + step, "n": whole(136, step), "k": whole(264, step)}

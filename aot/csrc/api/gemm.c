@@ -72,6 +72,14 @@ HOT static void fill_call(const libgemm_gemm_args *a, const struct operands *o, 
   if (a->scaling != LIBGEMM_SCALING_NONE && o->reads_ab) PLACE_SCALES(call, a);
 }
 
+/* What adds up tiles that all blocks share: every target with rows that do so has it. */
+static const struct row *adder_of(const struct problem *p, const struct target *target) {
+  struct problem sum = {.op = OP_GEMM_SUM, .a_type = p->a_type, .d_type = p->d_type, .precision = p->precision};
+  int first, end;
+  bucket_of(&sum, target, &first, &end);
+  return &rows[first];
+}
+
 /* Which rows run, loaded, and on how many blocks: by the problem alone. */
 static libgemm_status make_plan(const struct problem *problem, const struct device *device, struct plan *plan) {
   struct choice chosen;
@@ -80,6 +88,8 @@ static libgemm_status make_plan(const struct problem *problem, const struct devi
   const struct problem *seen = &chosen.seen;
   TRY(load_row(row, device));
   if (chosen.copier) TRY(load_row(chosen.copier, device));
+  const struct row *adder = row->stream ? adder_of(seen, device->gpu.target) : NULL;
+  if (adder) TRY(load_row(adder, device));
   int splits = split_count(row, seen);
   int64_t tiles = ceil_div(seen->m, row->block_m) * ceil_div(seen->n, row->block_n);
   if (tiles > MOST_TILES || seen->count > MOST_TILES / tiles)
@@ -90,12 +100,31 @@ static libgemm_status make_plan(const struct problem *problem, const struct devi
   if (row->persistent) /* or clusters, where a row has them: not all find place on neighbours */
     blocks = least(blocks, row->ctas > 1 ? clusters_at_once(multiprocessors, row->ctas)
                                          : (int64_t)multiprocessors * resident_blocks(row, device));
+  if (row->stream) blocks = sharers_of(row, seen);
   *plan = (struct plan){.row = row,
                         .splits = splits,
+                        .stream_steps = row->stream ? stream_steps(row, seen) : 0,
+                        .adder = adder,
                         .semaphore_bytes = semaphore_bytes(row, seen),
                         .blocks = blocks,
                         .copier = chosen.copier};
   return LIBGEMM_OK;
+}
+
+/* Behind a kernel whose blocks share all tiles. */
+static libgemm_status add_up(const struct plan *plan, const struct device *device, struct call *call,
+                             libgemm_stream stream) {
+  const struct row *row = plan->row, *adder = plan->adder;
+  call->stream_m = row->block_m, call->stream_n = row->block_n, call->stream_k = row->block_k;
+  call->stream_swap = row->swap;
+  call->stream_below = row->swap ? row->share_a : row->share_b; /* those below one another share the right operand */
+  call->stream_across = row->swap ? row->share_b : row->share_a;
+  call->function = NULL; /* the driver looks it up */
+  call->cluster = 0;
+  int64_t below = ceil_div(ceil_div(call->M, row->block_m), row->share_b) * row->share_b;
+  int64_t across = ceil_div(ceil_div(call->N, row->block_n), row->share_a) * row->share_a;
+  int64_t each = ceil_div(row->block_m, adder->block_m) * ceil_div(row->block_n, adder->block_n);
+  return adder->launch(adder, device, call, below * across * each, stream);
 }
 
 HOT static libgemm_status run(const libgemm_gemm_args *a, const struct operands *o, struct problem *p,
@@ -118,7 +147,9 @@ HOT static libgemm_status run(const libgemm_gemm_args *a, const struct operands 
     call.partials = call.semaphores + plan->semaphore_bytes;
     call.epoch = next_epoch();
   }
-  return plan->row->launch(plan->row, device, &call, plan->blocks, a->stream);
+  call.stream_steps = (int32_t)plan->stream_steps;
+  TRY(plan->row->launch(plan->row, device, &call, plan->blocks, a->stream));
+  return plan->adder ? add_up(plan, device, &call, a->stream) : LIBGEMM_OK;
 }
 
 HOT libgemm_status libgemm_gemm(const libgemm_gemm_args *args) {

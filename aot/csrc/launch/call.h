@@ -30,7 +30,9 @@ struct call {
   int64_t epoch;
   int32_t M, N, K, groups, activation, offs_wide, ragged, zero_tail, splits;
   int32_t a_step, b_step, d_step; /* stored rows from one group's matrix to the next; 0 where all are in one */
-  int32_t cluster;                /* blocks that share a tile and start together; 0 or 1: none */
+  int32_t stream_steps;           /* in K, of each block where all share all tiles */
+  int32_t stream_m, stream_n, stream_k, stream_swap, stream_below, stream_across; /* such a tile, and a cluster */
+  int32_t cluster; /* blocks that share a tile and start together; 0 or 1: none */
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, batch_stride_bias;
   float alpha, beta;

@@ -17,6 +17,8 @@ struct plan {
   const struct row *row;
   int splits;
   uint64_t semaphore_bytes;
+  int64_t stream_steps; /* where all blocks share all tiles, and what adds up behind them; else 0 and NULL */
+  const struct row *adder;
   int64_t blocks;           /* of the launch; of packed groups the most of it: what they need is counted anew */
   const struct row *copier; /* what must run before it, or NULL */
   struct recent *recent;    /* NULL where nothing is kept */

@@ -8,6 +8,7 @@ const char *const op_names[OP_COUNT] = {
     [OP_GROUPED_GEMM] = "grouped_gemm",
     [OP_GROUPED_MM] = "grouped_mm",
     [OP_ALIGN] = "align",
+    [OP_GEMM_SUM] = "gemm_sum",
     [OP_MOE_MM] = "moe_mm",
     [OP_MOE_ROUTE] = "moe_route",
     [OP_MOE_SUM] = "moe_sum",

@@ -34,8 +34,8 @@ unsigned refused(const struct row *row, const struct problem *p) {
   if (p->wants & WANT_BATCH_INVARIANT && !is_batch_invariant(row)) return (row->guard & ~met) | NOT_BATCH_INVARIANT;
   if (p->activation == LIBGEMM_ACTIVATION_NONE) met |= GUARD_LINEAR;
   if (row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE)) {
-    if (split_count(row, p) < 2)
-      return (row->guard & ~met) | GUARD_CLUSTER; /* nothing to share: no memory would help */
+    if (split_count(row, p) < 2) /* nothing to share: no memory would help */
+      return (row->guard & ~met) | (row->stream ? (unsigned)NOT_WORTH_SHARING : (unsigned)GUARD_CLUSTER);
     met |= GUARD_CLUSTER;
     if (split_workspace(row, p) <= p->workspace_bytes) met |= GUARD_WORKSPACE;
   }
@@ -50,6 +50,8 @@ static const struct {
 } demands[] = {
     {TOO_LARGE, "a GPU with more shared memory for a block", NULL},
     {NOT_BATCH_INVARIANT, "batch_invariant = 0: it adds the products of K in another order than others", NULL},
+    {NOT_WORTH_SHARING, "fewer tiles than multiprocessors, at least one for 16, and 24 steps in K for each of these",
+     NULL},
     {NOT_ITS_PAIR, "an A and a B of the two 8-bit types that its name has", NULL},
     {GUARD_ALIGN16, "16-byte aligned pointers, leading dimensions and extents", NULL},
     {GUARD_DESCRIPTOR,
@@ -75,7 +77,7 @@ static const struct {
     {GUARD_CLUSTER, "fewer tiles than half the multiprocessors, and two steps in K or more to share",
      "fewer tiles in all groups than half the multiprocessors, and on average two steps in K or more to share"},
     {GUARD_SCRATCH, "the workspace of libgemm_grouped_gemm_workspace", NULL},
-    {GUARD_WORKSPACE, "fewer tiles than half the multiprocessors, and the workspace of libgemm_gemm_workspace", NULL},
+    {GUARD_WORKSPACE, "the workspace of libgemm_gemm_workspace", NULL},
 };
 
 const char *demand_of(const struct problem *p, unsigned missing) {
@@ -96,7 +98,7 @@ static bool is_small(const struct problem *p) {
 /* Blocks that load for each other pay where A has few rows, D is small, or rows of A or B begin on 16 but not on 32
  * bytes: kernels/table/model.py. */
 static bool may_pay(const struct row *row, const struct problem *p) {
-  if (row->share_a == 1 && row->share_b == 1) return true;
+  if ((row->share_a == 1 && row->share_b == 1) || row->stream) return true;
   return p->rows <= shared_rows || is_small(p) || p->a_stride == 0 || p->b_stride == 0;
 }
 

@@ -10,7 +10,8 @@ enum refusal {
   NOT_EQUAL = 1 << 17,
   TOO_LARGE = 1 << 18,
   NOT_GATED = 1 << 19,
-  NOT_ITS_PAIR = 1 << 20
+  NOT_ITS_PAIR = 1 << 20,
+  NOT_WORTH_SHARING = 1 << 21
 };
 
 /* The rows that compute a problem at all: rows[*first] to rows[*end]. */

@@ -14,9 +14,14 @@ int64_t tile_count(const struct row *row, const struct problem *problem);
 /* Clusters of `size` blocks that so many multiprocessors hold, a block each. */
 int64_t clusters_at_once(int multiprocessors, int size);
 
+/* Of a row whose blocks share all tiles evenly (row->stream): how many blocks, or clusters, there are to share, and the
+ * steps in K of each; 0 steps where that cannot pay. Of clusters a tile is those of all their blocks. */
+int64_t sharers_of(const struct row *row, const struct problem *problem);
+int64_t stream_steps(const struct row *row, const struct problem *problem);
+
 /* In how many pieces a row shares K of each tile, of a group's by the K that is expected of it (1: it does not, or the
  * problem has no use for it), and the bytes of workspace that takes: an int64 for each tile, then a float32 tile for
- * each piece. */
+ * each piece; of blocks that share all tiles, a float32 tile for each block and each tile. */
 int shared_split(const struct row *row, const struct problem *problem); /* of rows that share K */
 static inline int split_count(const struct row *row, const struct problem *problem) {
   return row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE) ? shared_split(row, problem) : 1;

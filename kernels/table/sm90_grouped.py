@@ -66,7 +66,8 @@ def grouped_rows(problem: Problem):
             yield grouped_variant(problem, kernel, cut, m, n, activated=True)
 
 
-# Of 8-bit operands, by how they are scaled and added up: family, rows of A, columns of B, and the rate, as measured.
+# Of 8-bit operands whose rows ends cut, by how they are scaled and added up: family, rows of A, columns of B, and the
+# rate, as measured.
 SCALED_TILES = {
     ("unblocked", "exact"): (("scaled_coop", 128, 128, 238), ("scaled_swap", 64, 64, 96), ("scaled_swap", 32, 64, 96)),
     ("unblocked", "fast"): (
@@ -78,6 +79,8 @@ SCALED_TILES = {
         ("scaled_swap", 32, 64, 139),
     ),
 }  # fmt: skip
+# The same where ends cut K, or groups are whole matrices: a tile's few steps leave its end to be hidden.
+WHOLE_TILES = {"exact": ("scaled_coop", 128, 128, 238), "fast": ("scaled_pingpong", 128, 128, 330)}
 
 
 def scaled_config(problem: Problem, family: Family, m: int, n: int, blocks: bool) -> Config:
@@ -99,16 +102,21 @@ def scaled_rows(problem: Problem):
     gradients are."""
     if problem.layout != "nt":
         return
-    for (scales, precision), tiles in SCALED_TILES.items():
-        for family, m, n, rate in tiles if precision == problem.precision else ():
-            record = PACKED_SM90[family]
-            whole = scales == "unblocked" and not record.swap_ab and problem.d != "f16"
-            for cut in (*(("rows",) if problem.d == "bf16" else ()), *(("equal",) if whole else ())):
-                config = scaled_config(problem, record, m, n, scales == "blocks")
-                guard = tuple(sorted((*record.guards, cut, "linear", scales)))
-                row = Variant(problem, config, record.kernel, 90, guard, rate)
-                yield row
-                yield from with_e5m2(row)
+    found = [
+        ("rows", scales, *tile)
+        for (scales, precision), tiles in SCALED_TILES.items() for tile in tiles
+        if precision == problem.precision and problem.d == "bf16"
+    ]  # fmt: skip
+    if problem.d != "f16":
+        found.append(("equal", "unblocked", *WHOLE_TILES[problem.precision]))
+    for cut, scales, family, m, n, rate in found:
+        record = PACKED_SM90[family]
+        config = scaled_config(problem, record, m, n, scales == "blocks")
+        row = Variant(
+            problem, config, record.kernel, 90, tuple(sorted((*record.guards, cut, "linear", scales))), rate
+        )  # fmt: skip
+        yield row
+        yield from with_e5m2(row)
 
 
 # Of large groups of arrays of pointers: tile -> its rate, as measured.

@@ -2,7 +2,8 @@
 
 TMA begins within a stored row at multiples of 16 bytes. So the first line of a tile may have up to 15 numbers of the
 group before its own, and the last line some of the next one's: they are set to zero in shared memory. The warpgroups
-that share a tile have a part of its rows each, and meet before one multiplies what another has cleared.
+that share a tile have a part of its rows each, and meet before one multiplies what another has cleared; one that has a
+tile for itself clears all of it.
 """
 
 from triton.experimental import gluon
@@ -55,25 +56,36 @@ class Edges:
     SHARERS: gl.constexpr  # warpgroups of the tile
 
     @gluon.jit
+    def keep(self, stages, step, low, high, HALF: gl.constexpr):
+        """Of either half of the rows of both operands, each thread of a warpgroup has one."""
+        LEFT: gl.constexpr = stages.left.ROWS // 2
+        RIGHT: gl.constexpr = stages.right.ROWS // 2
+        gl.static_assert(LEFT + RIGHT == 128)
+        slot = step % stages.STAGES
+        gl.inline_asm(
+            keep_assembly(LEFT, RIGHT), "r,r,r,r,r,r,~{memory}",
+            [stages.left.bufs, stages.left.at(slot, HALF * LEFT), stages.right.bufs,
+             stages.right.at(slot, HALF * RIGHT), low, high],
+            [], is_pure=False,
+        )  # fmt: skip
+
+    @gluon.jit
     def trim(self, stages, step):
         """A step that is there, before it is multiplied."""
         if (step == self.first) | (step == self.final):
             low = gl.where(step == self.first, self.head, 0)
             high = gl.where(step == self.final, self.tail, LINE)
-            LEFT: gl.constexpr = stages.left.ROWS // self.SHARERS
-            RIGHT: gl.constexpr = stages.right.ROWS // self.SHARERS
-            slot = step % stages.STAGES
-            gl.inline_asm(
-                keep_assembly(LEFT, RIGHT), "r,r,r,r,r,r,~{memory}",
-                [stages.left.bufs, stages.left.at(slot, self.NUMBER * LEFT),
-                 stages.right.bufs, stages.right.at(slot, self.NUMBER * RIGHT), low, high],
-                [], is_pure=False,
-            )  # fmt: skip
+            if self.SHARERS == 2:
+                self.keep(stages, step, low, high, self.NUMBER)
+            else:
+                self.keep(stages, step, low, high, 0)
+                self.keep(stages, step, low, high, 1)
             fence_async_shared()  # the tensor cores read what was written here
             gl.barrier()
-            bar = self.meeting.index(0)
-            mbarrier.arrive(bar, count=1)
-            mbarrier.wait(bar, self.phase ^ (step != self.first).to(gl.int32))
+            if self.SHARERS == 2:
+                bar = self.meeting.index(0)
+                mbarrier.arrive(bar, count=1)
+                mbarrier.wait(bar, self.phase ^ (step != self.first).to(gl.int32))
 
 
 @gluon.jit

@@ -122,13 +122,16 @@ def consume(
             turn ^= 1
         if EQUAL:  # a group may be empty; what it has, all warpgroups of the tile multiply, with rows or without
             asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), a_stride, b_stride, d_step, True)
-            edges, met = edges_of(work, met, turns, NUMBER, 2)
+            edges, met = edges_of(work, met, turns, NUMBER, 2 if COOP else 1)
             parts = zero_parts(ROWS, WIDTH, MOST)
             if work.count > 0:
                 parts = multiply_height(
                     stages, blocks, parts, turns, work, (edges,), NUMBER, FIRST, GRAINS, WIDTH, COOP, PROMOTE,
                     REGISTERS,
                 )  # fmt: skip
+            else:
+                if not COOP:
+                    mbarrier.arrive(turns.index(1 - NUMBER), count=1)
             out.out.epilogue.spread(asked, NUMBER)
             phase = out.store(parts, NUMBER, phase, part_of(work, FIRST, SWAP))
         else:
@@ -191,9 +194,10 @@ def grouped_mm_scaled(
     turns = queue.full  # a barrier that nobody waits at would lie where others write
     if PINGPONG:
         turns = barriers(2)
-    if EQUAL:  # those of a tile meet at one; of a line, which a step has one of, each thread trims a row
-        gl.static_assert(COOP and not SWAP and BLOCK_M + BLOCK_N == 256)
-        turns = barriers(1, 2)
+    if EQUAL:  # those of a tile meet at one
+        gl.static_assert(not SWAP)
+        if COOP:
+            turns = barriers(1, 2)
     ROWS: gl.constexpr = LEFT // OWNERS
     gl.warp_specialize(
         [

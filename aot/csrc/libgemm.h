@@ -223,9 +223,9 @@ libgemm_status libgemm_gemm(const libgemm_gemm_args *args);
 /* Bytes of workspace with which this call runs best on the GPU that owns d (where d is NULL: the current GPU); 0 for
  * most, and on failure. It holds the sums of blocks that share K (up to 26 MB on 132 multiprocessors), and aligned copies
  * of A and B where their addresses or leading dimensions are no multiples of 16 bytes, or where they are float32, taken
- * as tf32, or 8-bit, and K is not contiguous. With less, or none, the call runs too, by a kernel that needs none. The memory may hold anything, is
- * written, and must not be shared with a call that may run at the same time. The other pointers in args are used for
- * their alignment alone. */
+ * as tf32, or 8-bit, and K is not contiguous. With less, or none, the call runs too, by a kernel that needs none. The
+ * memory may hold anything, is written, and must not be shared with a call that may run at the same time. The other
+ * pointers in args are used for their alignment alone. */
 libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes);
 
 /* ---- Grouped GEMM over arrays of pointers ----------------------------------------------------------------------- */

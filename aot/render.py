@@ -102,10 +102,19 @@ def known_shapes(target: int, variants: list[Variant]) -> list[dict]:
     return sorted(shapes, key=lambda shape: [shape[name] for name in ("m", "n", "k", "count", "layout")])
 
 
+def check_adders(variants: list[Variant]) -> None:
+    """What shares all tiles has what adds up behind it: api/gemm.c takes the first such row of its types."""
+    adders = {(v.problem.a, v.problem.d, v.problem.precision) for v in variants if v.problem.op == "gemm_sum"}
+    for v in variants:
+        if v.family.split == "stream" and (v.problem.a, v.problem.d, v.problem.precision) not in adders:
+            raise RenderError(f"{v.name} leaves sums that no row of gemm_sum adds up")
+
+
 def target_tables(rows: list[Row]) -> list[dict]:
     tables, first = [], 0
     for number in sorted({variant.target for variant, _ in rows}):
         own = [row for row in rows if row[0].target == number]
+        check_adders([variant for variant, _ in own])
         min_cuda, min_driver = driver_floor([artifact for _, artifact in own])
         tables.append(
             {

@@ -18,6 +18,7 @@ from build.package import header_constant, make_project, unusual
 from build.publish import files_in, publish
 from build.tree import ROOT
 from build.tune.candidates import candidates, grouped_candidates
+from kernels.table.portable import sum_rows
 
 
 def build(root: Path = ROOT) -> None:
@@ -27,6 +28,7 @@ def build(root: Path = ROOT) -> None:
         *candidates(types="e4m3"),
         *candidates(types="e4m3_fast"),
         *candidates(types="e4m3_blocks"),
+        *sum_rows(90),
     ]
     with workplace(root) as scratch:
         artifacts = compile_all(table, Cache(root / ".cache" / "artifacts", None), Limits(len(os.sched_getaffinity(0))))

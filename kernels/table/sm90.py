@@ -80,6 +80,8 @@ def hopper_variant(
     """One row of a family of DENSE_SM90, or None where that cannot compute the problem or does not fit. `k` counts
     elements of 16 bits, so that a tile of float32 inputs moves as many bytes."""
     record = DENSE_SM90[family]
+    if record.split == "stream" and problem.d != problem.a:
+        return None  # portable/gemm_sum.py, which comes behind, stores the type of A
     k = k * 2 // DTYPES[problem.a].bytes
     if record.swap_ab and problem.layout[0] == "t" and (m < 16 or (m < 64 and cluster > 1)):
         return None  # below 64 rows a transposed A comes in one box, and of 8 it is no operand of the tensor cores
@@ -120,8 +122,6 @@ def tuned_rows(problem: Problem, *, blocks: bool = False):
     if found is None:
         return
     tiles = found.tiles[problem.layout]
-    if problem.d != problem.a:  # portable/gemm_sum.py stores the type of A
-        tiles = tuple(tile for tile in tiles if DENSE_SM90[tile[0]].split != "stream")
     alone, shared = [tile for tile in tiles if len(tile) == 4], [tile for tile in tiles if len(tile) > 4]
     heavy = [tile for tile in alone if not DENSE_SM90[tile[0]].light_epilogue]
     if problem.d == "f32" or (DTYPES[problem.a].scaled and problem.d == "f16"):

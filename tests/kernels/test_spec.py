@@ -11,6 +11,7 @@ from libgemm import _args
 from sample import ROOT
 
 from build.tune.candidates import TYPES as MEASURED
+from build.tune.candidates import candidates
 from kernels.table.activations import ACTIVATIONS
 from kernels.table.dtypes import DTYPES, TYPES
 from kernels.table.model import tuned
@@ -242,6 +243,19 @@ def test_the_sum_that_a_cluster_reduces_fits_where_the_larger_operand_came():
         came = c.stages * max(c.block_m, c.block_n) * c.block_k * DTYPES[row.problem.a].bytes
         assert came >= 4 * c.block_m * c.block_n, row.name
     assert hopper_variant(Problem("gemm", "bf16", "bf16", "exact", "nt"), "cluster", 256, 256, 64) is None
+
+
+def test_whose_blocks_share_all_tiles_has_what_adds_up_behind_it():
+    """C looks for it by the types alone, and both go through tiles in one order."""
+    shipped = variants((90,))
+    adders = {(row.problem.a, row.problem.d): row.config.group_m for row in shipped if row.problem.op == "gemm_sum"}
+    measured = [row for kind in MEASURED for row in candidates(90, kind)]
+    for rows in (shipped, measured):
+        streams = [row for row in rows if row.family.split == "stream"]
+        assert len(streams) > 40
+        assert all(adders.get((row.problem.a, row.problem.d)) == row.config.group_m for row in streams)
+    for a, d in (("bf16", "f32"), ("e4m3", "bf16")):
+        assert hopper_variant(Problem("gemm", a, d, "exact", "nt"), "stream_pingpong", 128, 160, 64) is None
 
 
 def flex(

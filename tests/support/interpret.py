@@ -287,7 +287,7 @@ def parts_of_tiles(p: Problem, stream: dict, group: int) -> tuple[np.ndarray, di
     left, right = reversed(tiles) if swap else tiles
     units, blocks = -(-left // cluster[0]) * -(-right // cluster[1]), cluster[0] * cluster[1]
     each = -(-units * steps // stream["runs"])
-    left_there = np.full(((stream["runs"] + units) * blocks + 64, m, n), np.nan, dtype=np.float32)
+    parts = np.full(((stream["runs"] + units) * blocks + 64, m, n), np.nan, dtype=np.float32)
     for run in range(stream["runs"]):
         begin, end = min(run * each, units * steps), min((run + 1) * each, units * steps)
         for index in range(begin // steps, -(-end // steps) if end > begin else begin // steps):
@@ -295,10 +295,10 @@ def parts_of_tiles(p: Problem, stream: dict, group: int) -> tuple[np.ndarray, di
             for rank in range(blocks):
                 row, column = shared_tile(index, rank, tiles, cluster, swap, group)
                 part = a[row * m : (row + 1) * m, ks] @ b[ks, column * n : (column + 1) * n]
-                left_there[(run + index) * blocks + rank, : part.shape[0], : part.shape[1]] = part
+                parts[(run + index) * blocks + rank, : part.shape[0], : part.shape[1]] = part
     names = ("steps", "m", "n", "k", "swap", "below", "across")
     told = dict(zip((f"stream_{x}" for x in names), (each, m, n, depth, int(swap), *cluster), strict=True))
-    return left_there, {"partials": left_there.ctypes.data, **told, "units": units * blocks}
+    return parts, {"partials": parts.ctypes.data, **told, "units": units * blocks}
 
 
 def add_up(job: dict) -> list[str]:

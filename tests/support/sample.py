@@ -43,5 +43,6 @@ def sample_artifact(variant) -> Artifact:
 
 
 def sample_rows(target: int = 90):
-    """Rows of one layout of each operation for one target."""
-    return [(v, sample_artifact(v)) for v in variants((target,)) if v.problem.layout == "nt"]
+    """Rows of one layout of each operation for one target, and those that come behind them."""
+    rows = [v for v in variants((target,)) if v.problem.layout == "nt" or v.problem.op == "gemm_sum"]
+    return [(v, sample_artifact(v)) for v in rows]

@@ -190,7 +190,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
              "ctas": blocks_together(v, a),
              "share_a": v.config.below if v.family.swap_ab else v.config.across,
              "share_b": v.config.across if v.family.swap_ab else v.config.below,
-             "swap": v.family.swap_ab, "stream": v.family.split == "stream",
+             "swap": v.family.swap_ab, "stream_k": v.family.split == "stream",
              "fit": f"&{fit_symbol(v)}" if v.fit else "NULL", "model": [float(number) for number in astuple(v.model)]}
             for v, a in rows
         ],

@@ -45,11 +45,12 @@ extern const struct machine machine;
 extern const float stride_penalty[]; /* of a stride_class, on the bytes that move */
 enum { MOST_CLUSTER = 8 };
 extern const int16_t cluster_counts[MOST_CLUSTER + 1]; /* clusters of so many blocks that 132 multiprocessors hold */
-/* Where all blocks share all tiles evenly: kernels/table/model.py. */
-struct sharers {
+/* Stream-K, where all blocks share all tiles evenly: kernels/table/model.py. */
+struct stream_k {
   int32_t most, least_steps, added_steps;
 };
-extern const struct sharers sharers;
+extern const struct stream_k stream_k;
+extern const char stream_k_demand[];  /* what it asks, in words */
 extern const float far_behind;        /* of the least estimate: beyond, a row was not measured, and is not weighed */
 extern const int32_t shared_rows;     /* of A, up to which blocks that share loads are weighed whatever the strides */
 extern const int64_t shared_elements; /* of D, likewise */
@@ -69,7 +70,7 @@ struct row {
   uint8_t share_a, share_b; /* blocks of a cluster that load A's rows, or B's, for each other; 1: each its own */
   uint8_t row_step; /* a tile's rows of A come in steps of so many, and are shared out evenly; 0: all of them, always */
   uint8_t swap;     /* operands are swapped: the tile is one of D transposed */
-  uint8_t stream;   /* all blocks share all tiles evenly, and a second kernel adds: select/split.h */
+  uint8_t stream_k; /* all blocks share all tiles evenly, and a second kernel adds: select/split.h */
   int16_t registers;
   uint32_t shared_bytes, local_bytes;
   uint32_t scratch_bytes; /* of device memory for each block */

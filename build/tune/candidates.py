@@ -5,8 +5,7 @@ One input type stands for all 16-bit ones: their kernels differ in nothing that 
 with sums in float32, without, and with scales of blocks.
 """
 
-import math
-
+from kernels.table.boxes import whole_rows
 from kernels.table.dtypes import DTYPES
 from kernels.table.portable import reference_rows
 from kernels.table.sm90 import hopper_variant
@@ -63,11 +62,17 @@ STREAM = {
 SHARED = {
     (2, 1): {
         "coop": {128: (128, 144, 160, 192, 208, 224, 256), 192: (96, 128, 144, 160, 192), 256: (96, 128, 160, 192)},
-        "pingpong": {64: (16, 32, 48, 56, 64, 72, 80, 96, 112, 128, 192, 256), 128: (64, 96, 128, 160, 192)},
+        "pingpong": {
+            64: (16, 32, 48, 56, 64, 72, 80, 96, 112, 128, 144, 192, 256),
+            128: (64, 80, 96, 112, 128, 144, 160, 192),
+        },
     },
     (4, 1): {
         "coop": {128: (128, 160, 192, 224, 256), 192: (96, 128, 160, 192), 256: (96, 128, 160)},
-        "pingpong": {64: (32, 48, 56, 64, 72, 80, 96, 112, 128, 192, 256), 128: (32, 64, 96, 128, 160, 192)},
+        "pingpong": {
+            64: (32, 48, 56, 64, 72, 80, 96, 112, 128, 136, 144, 192, 256),
+            128: (32, 64, 80, 96, 112, 128, 144, 160, 192),
+        },
     },
     (2, 2): {
         "coop": {128: (128, 144, 160, 208)},
@@ -76,14 +81,14 @@ SHARED = {
     (4, 4): {"pingpong": {64: (64, 96, 128, 192), 128: (64, 96, 128, 192)}},
     (4, 2): {
         "coop": {128: (96, 128, 160, 192, 224, 256), 192: (96, 128, 192), 256: (96, 128, 160, 192)},
-        "pingpong": {64: (48, 56, 64, 72, 80, 96, 112, 128, 192, 256), 128: (64, 96, 128, 160, 192)},
+        "pingpong": {64: (48, 56, 64, 72, 80, 96, 112, 128, 192, 256), 128: (64, 88, 96, 128, 160, 192)},
     },
     (8, 2): {
         "coop": {128: (128, 256), 256: (128,)},
-        "pingpong": {64: (48, 56, 64, 72, 80, 96, 112, 128), 128: (64, 96, 128, 192)},
+        "pingpong": {64: (48, 56, 64, 72, 80, 96, 112, 128), 128: (64, 80, 88, 96, 128, 192)},
     },
 }
-FILLED = 0.8  # of the 64 columns that an operand contiguous along its rows comes in: less is not worth a tile
+FILLED = 0.8  # of the rows that a stage has of the right operand: less is not worth a tile
 
 # Of packed groups: (kernel, what is cut) -> (tile rows, tile columns)
 GROUPED_GRID = {
@@ -102,17 +107,19 @@ def flex_tiles(layout: str):
     sizes = [(shared, family, left, right) for shared, widths in (((1, 1), WIDTHS), *SHARED.items(), *STREAM.items())
              for family, lefts in widths.items() for left, rights in lefts.items() for right in rights]  # fmt: skip
     for (cluster, across), family, left, right in sizes:
-        # Whether the right operand, and the left, are contiguous along their rows: then they come 64 rows at a time.
+        # Whether the right operand, and the left, are contiguous along their rows: then they come in boxes of these.
         for swap, turned, left_turned in (
             (False, layout[1] == "n", layout[0] == "t"), (True, layout[0] == "t", layout[1] == "n"),
         ):  # fmt: skip
-            whole = math.ceil(right / 64)
-            if turned and (right < FILLED * whole * 64 or whole % (cluster // across)):
+            below = cluster // across
+            if right < FILLED * whole_rows(right, turned, below) or (turned and right < 64 and below > 1):
                 continue
             if turned and right < 64 and right & (right - 1):
                 continue  # a box of it alone would not be a power of two
-            if (left_turned and left // 64 % across) or (not turned and right // 8 % (cluster // across)):
+            if left_turned and left // 64 % across:
                 continue
+            if right < 80 and right // 8 % below:
+                continue  # none of these gained anything
             name = family if right % 64 == 0 or family.startswith("stream") else f"flex_{family}"
             tile = (right, left) if swap else (left, right)
             yield f"{name}_swap" if swap else name, *tile, 64, cluster, across

@@ -2,6 +2,7 @@
 only; a part of spec.py's Variant.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 from kernels.table.dtypes import DTYPES
@@ -14,6 +15,24 @@ if TYPE_CHECKING:
 def consumers(family: "Family", left: int) -> int:
     """Warpgroups that multiply, in a persistent kernel for Hopper."""
     return 3 if family.cooperative and left == 192 else 2
+
+
+def box_of(rows: int, sharers: int = 1) -> int:
+    """Rows of each box of an operand that is contiguous along them: 64, in lines of 128 bytes, or 32 where less of what
+    comes is beyond the tile then; of more than 192 rows that was measured to be slower. Of what blocks share each loads
+    as many boxes."""
+    if rows < 64:
+        return rows
+    if rows > 192:
+        return 64
+    return min((64, 32), key=lambda box: math.ceil(rows / (box * sharers)) * box)
+
+
+def whole_rows(rows: int, turned: bool, sharers: int = 1) -> int:
+    """Rows that a stage has of an operand: in whole units of 8, or turned in whole boxes, as many for each sharer. One
+    that is not turned is shared by the row: TMA swizzles by the address, so a box may begin within a unit."""
+    unit = box_of(rows, sharers) * sharers if turned else math.lcm(8, sharers)
+    return math.ceil(rows / unit) * unit
 
 
 class Boxes:
@@ -71,9 +90,11 @@ class Boxes:
     def unit(self, name: str) -> tuple[str, int, int]:
         """`box` where the kernel knows units: what a buffer is counted in, and what a part of D leaves by."""
         if name in ("a_desc", "b_desc"):
-            rows = self.config.block_m if name == "a_desc" else self.config.block_n
+            rows, is_right = self.config.block_m, self.family.swap_ab
+            if name == "b_desc":
+                rows, is_right = self.config.block_n, not is_right
             if self.turned(name):
-                return self.problem.a, self.config.block_k, min(64, rows)
+                return self.problem.a, self.config.block_k, box_of(rows, self.config.below if is_right else 1)
             return self.problem.a, 8, 128 // DTYPES[self.problem.a].bytes
         part = 128 // DTYPES[self.problem.d].bytes // int(name[7:] or 1)
         if not self.family.any_width:
@@ -89,7 +110,8 @@ class Boxes:
             rows, is_right = self.config.block_m // self.config.a_boxes, self.family.swap_ab
             if name == "b_desc":
                 rows, is_right = self.config.block_n // self.halves, not self.family.swap_ab
-            return None if self.turned(name) else rows // (self.config.below if is_right else self.config.across)
+            sharers = self.config.below if is_right else self.config.across
+            return None if self.turned(name) else whole_rows(rows, False, sharers) // sharers
         if not self.family.any_width:
             return None
         most, share = 128 // DTYPES[self.problem.d].bytes, int(name[7:] or 1)

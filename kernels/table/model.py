@@ -66,12 +66,14 @@ class Work:
     a_stride: int  # from one stored row of A to the next
     b_stride: int
     multiprocessors: int
+    both_turned: bool = False  # A is contiguous along M and B along N
 
 
 def packed_work(m: int, n: int, k: int, layout: str, multiprocessors: int, a_bytes: int = 2) -> Work:
     """One product of packed operands with a 16-bit D, as tuning measures it."""
     a_stride, b_stride = (m if layout[0] == "t" else k), (k if layout[1] == "t" else n)
-    return Work(m, n, k, 1, a_bytes, 2, a_bytes * a_stride, a_bytes * b_stride, multiprocessors)
+    turned = layout == "tn"
+    return Work(m, n, k, 1, a_bytes, 2, a_bytes * a_stride, a_bytes * b_stride, multiprocessors, turned)
 
 
 def groups_work(m: int, n: int, k: int, groups: int, ragged: str, layout: str, multiprocessors: int) -> Work:
@@ -113,10 +115,10 @@ SHARED_ELEMENTS = 66 * 128 * 128  # a tile of 128 x 128 for every second multipr
 def is_shared(w: Work) -> bool:
     """Whether rows of any width whose blocks share loads in clusters are weighed. Where stored rows of A or B begin on
     16 but not on 32 bytes, L2 gives two thirds of its bytes; where A has few rows, each block reads nearly as much of A
-    from L2 as of B from memory; and where D is small, tiles are too, and L2 is what they wait for. Elsewhere sharing
-    costs what it saves."""
+    from L2 as of B from memory; where D is small, tiles are too, and L2 is what they wait for; and where both operands
+    are contiguous along their rows. Elsewhere sharing costs what it saves."""
     small = w.a_bytes == 2 and w.m * w.n * w.count <= SHARED_ELEMENTS
-    return w.m <= SHARED_ROWS or small or 0 in (stride_class(w.a_stride), stride_class(w.b_stride))
+    return w.m <= SHARED_ROWS or small or w.both_turned or 0 in (stride_class(w.a_stride), stride_class(w.b_stride))
 
 
 # A row whose estimate is so many times the least one's is not weighed by its fit: tuning has not measured it there, and
@@ -262,7 +264,7 @@ class Tuned:
 # What select/ is told beside the rows, by the names that aot/templates/table.c.j2 has for it.
 CONSTANTS = {
     "machine": astuple(MACHINE), "penalties": PENALTY, "clusters": CLUSTERS, "shared_rows": SHARED_ROWS,
-    "shared_elements": SHARED_ELEMENTS, "sharers": (MOST_SHARERS, LEAST_STEPS, ADDED_STEPS), "far": FAR,
+    "shared_elements": SHARED_ELEMENTS, "stream_k": (MOST_SHARERS, LEAST_STEPS, ADDED_STEPS), "far": FAR,
 }  # fmt: skip
 
 # What is tuned by itself: operations with 16-bit operands, and dense products of others.

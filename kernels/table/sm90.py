@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from kernels.table.boxes import consumers
+from kernels.table.boxes import consumers, whole_rows
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import DENSE_SM90, Family
 from kernels.table.model import tuned
@@ -50,16 +50,16 @@ def block_scale_bytes(rows: int) -> int:
 def persistent_config(
     problem: Problem, family: Family, m: int, n: int, k: int, cluster: int = 1, across: int = 1, *, blocks: bool = False
 ) -> Config | None:
-    """The same of a tile of any width beside the buffers by which it leaves: operands that are contiguous along their
-    rows come 64 of them at a time."""
+    """The same of a tile of any width beside the buffers by which it leaves."""
     left, right = (n, m) if family.swap_ab else (m, n)
     line = k * DTYPES[problem.a].bytes
-    turned = (problem.layout[0] == "t", problem.layout[1] == "n")  # A, B
-    whole = [math.ceil(rows / 64) * 64 if t and rows > 64 else rows for rows, t in zip((m, n), turned, strict=True)]
+    turned_a, turned_b = problem.layout[0] == "t", problem.layout[1] == "n"
+    share_a, share_b = (cluster // across, across) if family.swap_ab else (across, cluster // across)
+    rows = whole_rows(m, turned_a, share_a) + whole_rows(n, turned_b, share_b)
     owners = 1 if family.cooperative else 2
     buffers = 2 if left <= 128 and owners == 1 and family.store == "tma" else 1
     leaves = owners * left * 128 * buffers if family.store == "tma" else 0
-    step = sum(whole) * line
+    step = rows * line
     if blocks:
         step += block_scale_bytes(m) * line // 128
     elif DTYPES[problem.a].scaled:

@@ -302,10 +302,10 @@ class Variant(Boxes):
                 if self.turned(name):  # one box
                     whole = rows >= 64 or rows & (rows - 1) == 0
                     require(whole, field, rows, "a power of two below 64, of an operand contiguous along it")
-            # What blocks of a cluster share comes in whole units of 8 rows, or of 64 where it is turned.
-            unit = 64 if self.turned("a_desc" if self.family.swap_ab else "b_desc") else 8
-            shares = math.ceil(self.right / unit)
-            require(shares % c.below == 0, "cluster", c.cluster, f"a divisor of {shares}, the units of {self.right}")
+            # What blocks of a cluster share comes in rows, or boxes where it is turned (boxes.py); of the left operand,
+            # whose rows the instruction counts, no box is beyond the tile.
+            if self.turned("a_desc" if self.family.swap_ab else "b_desc") and self.right < 64:
+                require(c.below == 1, "cluster", c.cluster, f"{c.across}: {self.right} rows are one box")
             unit = 64 if self.turned("b_desc" if self.family.swap_ab else "a_desc") else 8
             shares = math.ceil(self.left / unit)
             require(shares % c.across == 0, "across", c.across, f"a divisor of {shares}, the units of {self.left}")

@@ -11,6 +11,7 @@ from stand_in import in_stand_in, run
 from test_capi_fast import call_of, fast_rows, maps
 from test_capi_threads import PROGRAMS, SANITIZERS, sanitized, sources
 
+from kernels.table.boxes import box_of as table_box
 from kernels.table.families import DENSE_SM90
 from kernels.table.model import SHARED_ELEMENTS, SHARED_ROWS
 
@@ -30,7 +31,7 @@ def box_of(launch: dict, name: str) -> tuple[int, int]:
 
 @in_stand_in()
 def test_boxes_are_those_of_the_tile_and_d_leaves_by_as_many_as_its_width_needs():
-    seen, forms = set(), set()
+    seen, forms, lines = set(), set(), set()
     for v in persistent_rows():
         ok(call_of(v).run())
         launch, swap = last_launch(), DENSE_SM90[v.family].swap_ab
@@ -38,12 +39,14 @@ def test_boxes_are_those_of_the_tile_and_d_leaves_by_as_many_as_its_width_needs(
         across = config["across"]
         below = config["cluster"] // across
         a, b = box_of(launch, "a"), box_of(launch, "b")
-        turned_a, turned_b = (v.block_k, min(64, v.block_m)), (v.block_k, min(64, v.block_n))
+        turned_a = v.block_k, table_box(v.block_m, below if swap else 1)
+        turned_b = v.block_k, table_box(v.block_n, 1 if swap else below)
         inner = 32 if v.a_type == "f32" else 64  # 128 bytes
         assert v.ctas == config["cluster"], v.name
         assert a == (turned_a if v.trans_a else (v.block_m // (below if swap else across), inner)), v.name
         assert b == ((v.block_n // (across if swap else below), inner) if v.trans_b else turned_b), v.name
         forms.add((below, across))
+        lines |= {rows for rows, turned in ((a[1], v.trans_a), (b[1], not v.trans_b)) if turned}
         width = v.block_m if swap else v.block_n
         parts = {64: "d", 32: "d_2", 16: "d_4", 8: "d_8"}
         if not DENSE_SM90[v.family].any_width:
@@ -55,6 +58,7 @@ def test_boxes_are_those_of_the_tile_and_d_leaves_by_as_many_as_its_width_needs(
             if name in used:
                 assert size in box_of(launch, name), (v.name, name)
         seen |= used
+    assert lines >= {32, 64}
     assert seen == {"d", "d_2", "d_4", "d_8"} and forms >= {(1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (2, 2), (4, 2)}
 
 
@@ -83,9 +87,9 @@ def test_a_tile_narrower_than_the_widest_part_of_d_gives_a_launch_a_map_for_it_a
     assert (done.returncode, done.stdout) == (0, "32\n"), done.stdout + done.stderr
 
 
-def test_blocks_that_load_for_each_other_are_chosen_where_rows_begin_on_16_bytes_or_d_is_small():
+def test_blocks_that_load_for_each_other_are_chosen_where_rows_begin_on_16_bytes_or_d_is_small_or_both_are_turned():
     blocks = {v.name: v.ctas for v in variants()}
-    shared = {"aligned": set(), "not": set(), "few": set(), "small": set()}
+    shared = {"aligned": set(), "turned": set(), "not": set(), "few": set(), "small": set()}
     for m, n, k, layout in itertools.product(
         (40, 72, 200, 1000, 4104), (520, 1080, 3080, 8200), (264, 2056, 5128), ("nn", "nt", "tn", "tt")
     ):
@@ -93,10 +97,11 @@ def test_blocks_that_load_for_each_other_are_chosen_where_rows_begin_on_16_bytes
             sizes = [size if off else size // 16 * 16 for size in (m, n, k)]
             choice = libgemm.explain(*sizes, "bf16", layout=layout, target=90)
             small = sizes[0] * sizes[1] <= SHARED_ELEMENTS
-            kind = "not" if off else "few" if m <= SHARED_ROWS else "small" if small else "aligned"
+            large = "turned" if layout == "tn" else "aligned"
+            kind = "not" if off else "few" if m <= SHARED_ROWS else "small" if small else large
             shared[kind].add(blocks[choice.variant.name])
     assert shared["aligned"] == {1} and shared["not"] >= {1, 2, 4}, shared
-    assert all(1 in shared[kind] and max(shared[kind]) > 1 for kind in ("few", "small")), shared
+    assert all(1 in shared[kind] and max(shared[kind]) > 1 for kind in ("few", "small", "turned")), shared
 
 
 def test_the_edge_of_what_is_small_is_exact_and_a_batch_has_the_tiles_of_all_its_products():

@@ -39,12 +39,13 @@ class Context:
     lib: object
     device: torch.device
     stand_in: bool = False  # no GPU: sizes are kept small
-    part: int = 1  # of so many `parts`, which checks of every variant are done in
+    part: int = 1  # of so many `parts`, in which checks of every variant, and of what is drawn, can be done
     parts: int = 1
     seed: int = 0  # of what is drawn
 
     def seeds(self, count: int) -> range:
-        return range(self.seed, self.seed + count)
+        """This part's of so many."""
+        return range(self.seed, self.seed + count)[self.part - 1 :: self.parts]
 
     @property
     def cuda(self) -> bool:

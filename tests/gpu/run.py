@@ -36,7 +36,10 @@ from tests.gpu.standin import FAULTS, StandIn  # noqa: E402
 
 CUDA_CHECKS = ("graphs", "chained", "streams", "large_offsets", "other_gpu", "stream_memory", "stream_memory_cupy",
                "unfinished_inputs", "two_frameworks", "contexts")  # fmt: skip
-BY_VARIANT = ("variants", "once", "runs_of_variants", "lying_ends_of_groups", "expert_products")  # can be done in parts
+# Can be done in parts, by variant or by seed; the first part does the others whole.
+IN_PARTS = ("variants", "once", "runs_of_variants", "lying_ends_of_groups", "expert_products",
+            "casts", "whole_layers", "trained_layers", "scaled_products", "scaled_groups", "scaled_layers",
+            "random")  # fmt: skip
 ON_REQUEST = ("once",)  # others do the same work
 # Graph capture comes first: it must be the first use of the kernels.
 EDGE = (
@@ -146,8 +149,8 @@ class Run:
         except Exception as error:
             self.crashed(check.__name__, error)
 
-    def random(self, seed: int, count: int, largest: int) -> None:
-        for number in range(seed, seed + count):
+    def random(self, count: int, largest: int) -> None:
+        for number in self.ctx.seeds(count):
             if self.over:
                 return
             case = random_case(number, largest)
@@ -195,6 +198,7 @@ def report(run: Run, args, name: str, timing: dict | None) -> dict:
         "torch": torch.__version__,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "seed": args.seed,
+        "part": args.part,
         "triton": triton_state(),
         "passed": sum(run.checks.values()) - failed,
         "failed": failed,
@@ -223,20 +227,23 @@ def arguments(argv) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0, help="start nothing new after this long")
     parser.add_argument("--out", type=Path, default=ROOT / "tests" / "results")
     parser.add_argument("--only", help="one check by name, or 'random'")
-    parser.add_argument("--part", type=read_part, default=(1, 1), metavar="I/N", help="of a check of every variant")
+    parser.add_argument("--part", type=read_part, default=(1, 1), metavar="I/N", help="tests/gpu/join.py joins them")
     parser.add_argument("--stand-in", action="store_true", help="rehearse with torch on the CPU in libgemm's place")
     parser.add_argument("--break-it", choices=FAULTS, help="a fault for the stand-in")
     args = parser.parse_args(argv)
     names = [check.__name__ for check in EDGE] + ["random"]
     if args.only and args.only not in names:
         parser.error(f"--only {args.only}: allowed is {', '.join(names)}")
-    if args.part != (1, 1) and args.only not in BY_VARIANT:
-        parser.error(f"--part goes with --only {' or '.join(BY_VARIANT)}")
+    if args.part != (1, 1) and args.only and args.only not in IN_PARTS:
+        parser.error(f"--only {args.only} has no parts: --part goes with {', '.join(IN_PARTS)}, or with all")
     return args
 
 
 def wanted(args, check) -> bool:
-    return args.only == check.__name__ if args.only else check.__name__ not in ON_REQUEST
+    name = check.__name__
+    if args.only:
+        return args.only == name
+    return name not in ON_REQUEST and (args.part[0] == 1 or name in IN_PARTS)
 
 
 def main(argv=None) -> int:
@@ -257,7 +264,7 @@ def main(argv=None) -> int:
         if wanted(args, check) and not run.over and (run.ctx.cuda or not cuda_only):
             run.edge(check)
     if args.only in (None, "random"):
-        run.random(args.seed, args.random, 300 if args.stand_in else 3000)
+        run.random(args.random, 300 if args.stand_in else 3000)
     timing = speed(run.ctx) if run.ctx.cuda and not run.dead and not args.only else None
     found = report(run, args, name, timing)
     args.out.mkdir(parents=True, exist_ok=True)

@@ -85,7 +85,8 @@ class Problem:
         row = ROWS[self.name]
         c, size, out = row.config, TYPES[row.problem.a][1], TYPES[row.problem.d][1]
         work = Work(
-            self.m, self.n, self.k, self.batch, size, out, *self.lines(), TARGETS[90].multiprocessors
+            self.m, self.n, self.k, self.batch, size, out, *self.lines(), TARGETS[90].multiprocessors,
+            row.problem.layout == "tn",
         )  # fmt: skip
         return c.block_m, c.block_n, c.block_k, row.family, work, c.below, c.across
 

@@ -13,6 +13,7 @@ from sample import ROOT
 from build.tune.candidates import TYPES as MEASURED
 from build.tune.candidates import candidates
 from kernels.table.activations import ACTIVATIONS
+from kernels.table.boxes import box_of, whole_rows
 from kernels.table.dtypes import DTYPES, TYPES
 from kernels.table.model import tuned
 from kernels.table.sm90 import hopper_variant
@@ -270,13 +271,48 @@ def test_persistent_rows_are_legal_and_leave_room_for_their_barriers():
     assert len(FLEX) > 100 and len({(row.left, row.right) for row in FLEX.values()}) > 20
     for row in FLEX.values():
         row.check()
-        line = row.config.block_k * DTYPES[row.problem.a].bytes  # bytes of K, or of 64 columns, of a row of a stage
-        whole = [math.ceil(size / 64) * 64 if row.turned(name) and size > 64 else size
-                 for name, size in (("a_desc", row.config.block_m), ("b_desc", row.config.block_n))]  # fmt: skip
+        c = row.config
+        line = c.block_k * DTYPES[row.problem.a].bytes  # bytes of K of a row of a stage
+        come = 0
+        for name, size, is_right in (("a_desc", c.block_m, row.family.swap_ab), ("b_desc", c.block_n, False)):
+            sharers = c.below if is_right or (name == "b_desc" and not row.family.swap_ab) else c.across
+            alike = row.box(name)[2] if row.turned(name) else 1  # rows that come at once
+            loads = math.ceil(size / (alike * sharers)) * alike  # by each sharer
+            assert loads * sharers < size + max(64, size / 4), (row.name, "a fifth of what comes is not the tile's")
+            assert row.turned(name) or row.box_rows(name) == loads, row.name
+            come += loads * sharers
         owners = 1 if row.family.cooperative else 2
-        leaves = owners * row.left * 128 * row.config.buffers if row.family.store == "tma" else 0
-        assert row.config.stages * sum(whole) * line + leaves <= TARGETS[90].shared_bytes - 1024, row.name
-        assert row.config.stages >= 3, row.name
+        leaves = owners * row.left * 128 * c.buffers if row.family.store == "tma" else 0
+        assert c.stages * come * line + leaves <= TARGETS[90].shared_bytes - 1024, row.name
+        assert c.stages >= 3, row.name
+
+
+@pytest.mark.parametrize(
+    ("rows", "sharers", "box", "whole"),
+    [
+        (32, 1, 32, 32),  # one box
+        (64, 1, 64, 64),
+        (96, 1, 32, 96),  # two of 64 would bring 128
+        (144, 1, 32, 160),
+        (160, 1, 32, 160),
+        (176, 1, 64, 192),  # three of 64 bring no more than six of 32
+        (160, 2, 32, 192),  # each three
+        (256, 4, 64, 256),
+        (208, 1, 64, 256),  # more than 192 rows never come by 32
+    ],
+)
+def test_an_operand_contiguous_along_its_rows_comes_in_boxes_that_waste_least(rows, sharers, box, whole):
+    assert (box_of(rows, sharers), whole_rows(rows, True, sharers)) == (box, whole)
+    row = hopper_variant(Problem("gemm", "bf16", "bf16", "exact", "tn"), "flex_coop_swap", rows, 128, 64, sharers)
+    if rows >= 64 and row:  # its A is on the instruction's right
+        assert row.box("a_desc") == ("bf16", 64, box) and row.box_rows("a_desc") is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "sharers", "whole"), [(112, 4, 112), (136, 4, 136), (72, 4, 72), (80, 8, 80), (8, 1, 8)]
+)
+def test_rows_that_are_not_turned_are_shared_to_the_row(rows, sharers, whole):
+    assert whole_rows(rows, False, sharers) == whole and whole % sharers == 0
 
 
 @pytest.mark.parametrize(
@@ -286,6 +322,7 @@ def test_persistent_rows_are_legal_and_leave_room_for_their_barriers():
         (flex(), {"a_desc": 128, "b_desc": 144, "d_desc": None, "d_desc_2": 0, "d_desc_4": None, "d_desc_8": 0}),
         (flex(cluster=2), {"a_desc": 128, "b_desc": 72}),  # each of two blocks loads half of the right operand
         (flex("flex_coop_swap", tile=(144, 128, 64), cluster=2), {"a_desc": 72, "b_desc": 128}),
+        (flex("flex_pingpong_swap", tile=(136, 64, 64), cluster=4), {"a_desc": 34, "b_desc": 64}),
         (flex(layout="tt"), {"a_desc": None, "b_desc": 144}),  # contiguous along M: 64 x 64 as declared
         (flex(tile=(128, 88, 64)), {"d_desc": None, "d_desc_2": 0, "d_desc_4": None, "d_desc_8": None}),
         (flex(d="f32", tile=(128, 96, 64)), {"d_desc": None, "d_desc_2": 0, "d_desc_4": 0, "d_desc_8": 0}),

@@ -88,7 +88,7 @@ static libgemm_status make_plan(const struct problem *problem, const struct devi
   const struct problem *seen = &chosen.seen;
   TRY(load_row(row, device));
   if (chosen.copier) TRY(load_row(chosen.copier, device));
-  const struct row *adder = row->stream ? adder_of(seen, device->gpu.target) : NULL;
+  const struct row *adder = row->stream_k ? adder_of(seen, device->gpu.target) : NULL;
   if (adder) TRY(load_row(adder, device));
   int splits = split_count(row, seen);
   int64_t tiles = ceil_div(seen->m, row->block_m) * ceil_div(seen->n, row->block_n);
@@ -100,10 +100,10 @@ static libgemm_status make_plan(const struct problem *problem, const struct devi
   if (row->persistent) /* or clusters, where a row has them: not all find place on neighbours */
     blocks = least(blocks, row->ctas > 1 ? clusters_at_once(multiprocessors, row->ctas)
                                          : (int64_t)multiprocessors * resident_blocks(row, device));
-  if (row->stream) blocks = sharers_of(row, seen);
+  if (row->stream_k) blocks = sharers_of(row, seen);
   *plan = (struct plan){.row = row,
                         .splits = splits,
-                        .stream_steps = row->stream ? stream_steps(row, seen) : 0,
+                        .stream_steps = row->stream_k ? stream_steps(row, seen) : 0,
                         .adder = adder,
                         .semaphore_bytes = semaphore_bytes(row, seen),
                         .blocks = blocks,

@@ -74,7 +74,7 @@ static void ask(const struct row *row, const struct problem *p, struct asked *as
   if (p->count > 1 && tiles > most / p->count) tiles = most / p->count;
   tiles *= p->count;
   steps = split == 1 ? steps : ceil_div(steps, split);
-  if (row->stream && split > 1) tiles = at_once, steps = stream_steps(row, p) + sharers.added_steps;
+  if (row->stream_k && split > 1) tiles = at_once, steps = stream_steps(row, p) + stream_k.added_steps;
   asked->tiles[i] = (float)tiles;
   asked->waves[i] = (float)ceil_div(tiles, at_once);
   asked->steps[i] = (int32_t)steps;

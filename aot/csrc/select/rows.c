@@ -35,7 +35,7 @@ unsigned refused(const struct row *row, const struct problem *p) {
   if (p->activation == LIBGEMM_ACTIVATION_NONE) met |= GUARD_LINEAR;
   if (row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE)) {
     if (split_count(row, p) < 2) /* nothing to share: no memory would help */
-      return (row->guard & ~met) | (row->stream ? (unsigned)NOT_WORTH_SHARING : (unsigned)GUARD_CLUSTER);
+      return (row->guard & ~met) | (row->stream_k ? (unsigned)NOT_WORTH_SHARING : (unsigned)GUARD_CLUSTER);
     met |= GUARD_CLUSTER;
     if (split_workspace(row, p) <= p->workspace_bytes) met |= GUARD_WORKSPACE;
   }
@@ -50,8 +50,7 @@ static const struct {
 } demands[] = {
     {TOO_LARGE, "a GPU with more shared memory for a block", NULL},
     {NOT_BATCH_INVARIANT, "batch_invariant = 0: it adds the products of K in another order than others", NULL},
-    {NOT_WORTH_SHARING, "fewer tiles than multiprocessors, at least one for 16, and 24 steps in K for each of these",
-     NULL},
+    {NOT_WORTH_SHARING, stream_k_demand, NULL},
     {NOT_ITS_PAIR, "an A and a B of the two 8-bit types that its name has", NULL},
     {GUARD_ALIGN16, "16-byte aligned pointers, leading dimensions and extents", NULL},
     {GUARD_DESCRIPTOR,
@@ -95,11 +94,12 @@ static bool is_small(const struct problem *p) {
   return p->rows <= shared_elements / p->count / p->n;
 }
 
-/* Blocks that load for each other pay where A has few rows, D is small, or rows of A or B begin on 16 but not on 32
- * bytes: kernels/table/model.py. */
+/* Blocks that load for each other pay where A has few rows, D is small, both operands are contiguous along their rows,
+ * or rows of A or B begin on 16 but not on 32 bytes: kernels/table/model.py. */
 static bool may_pay(const struct row *row, const struct problem *p) {
-  if ((row->share_a == 1 && row->share_b == 1) || row->stream) return true;
-  return p->rows <= shared_rows || is_small(p) || p->a_stride == 0 || p->b_stride == 0;
+  if ((row->share_a == 1 && row->share_b == 1) || row->stream_k) return true;
+  bool both_turned = p->trans_a && !p->trans_b;
+  return p->rows <= shared_rows || is_small(p) || both_turned || p->a_stride == 0 || p->b_stride == 0;
 }
 
 /* A rough formula is not weighed against fits. */

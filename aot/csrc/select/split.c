@@ -35,16 +35,16 @@ static int64_t shared_tiles(const struct row *row, const struct problem *p) {
 
 int64_t stream_steps(const struct row *row, const struct problem *p) {
   int64_t tiles = shared_tiles(row, p), all = sharers_of(row, p);
-  if (tiles >= all || tiles * sharers.most < all) return 0;
+  if (tiles >= all || tiles * stream_k.most < all) return 0;
   int64_t each = ceil_div(tiles * blocks_of(p->k, row->block_k), all);
-  return each >= sharers.least_steps && each <= INT32_MAX / all ? each : 0;
+  return each >= stream_k.least_steps && each <= INT32_MAX / all ? each : 0;
 }
 
 int shared_split(const struct row *row, const struct problem *p) {
   enum { MOST = 64 }; /* a slot counts to 255 */
   if (p->rows == 0 || p->n == 0 || p->k == 0 || p->count == 0) return 1;
   if (p->count != 1 && p->op != OP_GROUPED_MM) return 1;
-  if (row->stream) return stream_steps(row, p) ? (int)ceil_div(sharers_of(row, p), shared_tiles(row, p)) : 1;
+  if (row->stream_k) return stream_steps(row, p) ? (int)ceil_div(sharers_of(row, p), shared_tiles(row, p)) : 1;
   int64_t tiles = least(tile_count(row, p), INT32_MAX) * p->count, steps = blocks_of(p->k, row->block_k);
   if (row->guard & GUARD_CLUSTER) return cluster_size(tiles, steps, p);
   if (2 * tiles > p->multiprocessors) return 1;
@@ -52,7 +52,7 @@ int shared_split(const struct row *row, const struct problem *p) {
 }
 
 uint64_t semaphore_bytes(const struct row *row, const struct problem *p) {
-  if (row->stream) return 0;
+  if (row->stream_k) return 0;
   return (uint64_t)ceil_div(tile_count(row, p) * (int64_t)sizeof(int64_t), 128) * 128;
 }
 
@@ -61,7 +61,7 @@ uint64_t split_workspace(const struct row *row, const struct problem *p) {
   int splits = split_count(row, p);
   if (splits < 2) return 0;
   uint64_t piece = (uint64_t)row->block_m * (uint64_t)row->block_n * sizeof(float);
-  if (row->stream) return (uint64_t)(sharers_of(row, p) + shared_tiles(row, p)) * row->ctas * piece;
+  if (row->stream_k) return (uint64_t)(sharers_of(row, p) + shared_tiles(row, p)) * row->ctas * piece;
   return semaphore_bytes(row, p) + (uint64_t)tile_count(row, p) * (uint64_t)splits * piece;
 }
 

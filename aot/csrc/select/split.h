@@ -14,8 +14,8 @@ int64_t tile_count(const struct row *row, const struct problem *problem);
 /* Clusters of `size` blocks that so many multiprocessors hold, a block each. */
 int64_t clusters_at_once(int multiprocessors, int size);
 
-/* Of a row whose blocks share all tiles evenly (row->stream): how many blocks, or clusters, there are to share, and the
- * steps in K of each; 0 steps where that cannot pay. Of clusters a tile is those of all their blocks. */
+/* Of a row whose blocks share all tiles evenly (row->stream_k): how many blocks, or clusters, there are to share, and
+ * the steps in K of each; 0 steps where that cannot pay. Of clusters a tile is those of all their blocks. */
 int64_t sharers_of(const struct row *row, const struct problem *problem);
 int64_t stream_steps(const struct row *row, const struct problem *problem);
 

@@ -2,8 +2,8 @@
 
 Left is the operand on the side of the instruction's M: op(A), or op(B)^T with operands swapped. A stage has of each
 operand lines of 128 bytes. An operand that is contiguous along K has BLOCK_K bytes of a row in one or two lines, all
-rows of a line one after the other; one that is contiguous along M or N ("turned") comes in boxes of 64 of its rows,
-each with BLOCK_K lines.
+rows of a line one after the other; one that is contiguous along M or N ("turned") comes in boxes of 64 or 32 of its
+rows, each with BLOCK_K lines.
 
 Boxes are loaded in assembly: the compiler need not follow each buffer, and one box can go to all blocks of a cluster.
 """
@@ -48,7 +48,7 @@ class Operand:
     """One operand's buffers, those of all stages."""
 
     bufs: gl.shared_memory_descriptor
-    ROWS: gl.constexpr  # of a tile, in whole units
+    ROWS: gl.constexpr  # of a tile, in whole units, as many for each sharer
     LINES: gl.constexpr  # of a row in a step; of a turned one boxes are as many times 64 lines
     TURNED: gl.constexpr
     BOX: gl.constexpr  # rows of a turned one in a line
@@ -215,11 +215,11 @@ def make_operand(
     APART: gl.constexpr = 1, RUN: gl.constexpr = 0, HALVES: gl.constexpr = 1,
 ):  # fmt: skip
     """BLOCK and layout are those of a unit of it: 8 rows, or of a turned one the rows of a box."""
-    BOX: gl.constexpr = ROWS if ROWS < 64 else 64
-    STEP: gl.constexpr = BOX if TURNED else UNIT
+    BOX: gl.constexpr = BLOCK[1]
+    STEP: gl.constexpr = BOX * SHARERS if TURNED else UNIT
     WHOLE: gl.constexpr = (ROWS + STEP - 1) // STEP * STEP
     LINES: gl.constexpr = lines_of(BLOCK_K, dtype)
-    COUNT: gl.constexpr = STAGES * WHOLE // STEP * (1 if TURNED else LINES)
+    COUNT: gl.constexpr = STAGES * WHOLE // (BOX if TURNED else UNIT) * (1 if TURNED else LINES)
     bufs = gl.allocate_shared_memory(dtype, [COUNT] + BLOCK, layout)  # noqa: RUF005
     return Operand(bufs, WHOLE, LINES, TURNED, BOX, SHARERS, APART, RUN, HALVES, PARAMETER)
 

@@ -73,8 +73,8 @@ def step_assembly(parts, width, element, left, right, halves, alone=None, pendin
         return (line(operand) * 8 >> 4) | {128: 1, 64: 2, 32: 3}[line(operand)] << 30
 
     def box(operand):
-        """From 64 rows to the next."""
-        return (8192 >> 4) * (operand[0] if operand[2] else 1)
+        """From 64 rows to the next, of a turned operand from a box to the next."""
+        return (line(operand) * 64 >> 4) * (operand[0] if operand[2] else 1)
 
     def at(operand, k):
         return k * line(operand) if operand[2] else k // 4 * (operand[1] * 128 >> 4) + k % 4 * 2

@@ -48,6 +48,13 @@ def test_the_readme_counts_what_is_in_dist(dist, manifest):
     assert counts[0] == counts[1], "run `.venv/bin/python bench/report/readme.py`"
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_suite_whose_time_was_up_says_so(late):
+    path = next((ROOT / "tests" / "results").glob("gpu_*.json"))
+    words = readme.correctness(path, {**json.loads(path.read_text()), "out_of_time": late}, None)
+    assert ("Its time was up before the last checks were done." in " ".join(words.split())) == late
+
+
 def made_dist(folder, targets, variants: int = 1234) -> str | None:
     about = {"build_id": A, "targets": {str(target): {} for target in targets}, "variants": [{}] * variants}
     (folder / "manifest.json").write_text(json.dumps(about))

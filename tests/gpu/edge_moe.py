@@ -134,6 +134,8 @@ def expert_products(ctx: Context):
                 yield run_layer(ctx, replace(own, counts=(90, 1, 200), k=1048, columns=520))
             if not fast:
                 yield run_layer(ctx, replace(own, activation="gelu", weighted=True, scattered=True))
+    if ctx.part != 1:
+        return
     for gate, activation, trans_b in itertools.product((None, "halves", "pairs"), (None, "relu", "gelu"), (0, 1)):
         yield run_layer(ctx, Layer(gate=gate, activation=activation, trans_b=bool(trans_b), bias=True))
     many = Layer(counts=(300, 0, 513, 7) * (1 if ctx.stand_in else 40), k=520, columns=264, gate="halves")

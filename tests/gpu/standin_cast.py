@@ -9,7 +9,7 @@ from .standin_moe import FUNCTIONS
 
 FAULTS = (
     "Inf counts for a scale", "scale of the next block", "transposed scales of rows", "no power of two",
-    "rows cast in order", "scales of the other weights", "every cast to e4m3",
+    "rows cast in order", "scales of the other weights", "other rows between the products", "every cast to e4m3",
 )  # fmt: skip
 
 
@@ -95,10 +95,9 @@ class Casts:
         made = x
         for number, ((w, scale), bias) in enumerate(((first, bias_in), (second, bias_out))):
             values, own = self.moe_cast(made, **({"rows": rows} if number == 0 else words))
-            wide, start = self.held(values, own, 1), 0
-            made = torch.zeros(len(rows), w.shape[2], dtype=x.dtype, device=x.device)
-            for expert, end in enumerate(offs.tolist()):
-                part = wide[start:end] @ self.held(w[expert], scale[expert], 128)
-                made[start:end] = (part + (0 if bias is None else bias[expert].float())).to(x.dtype)
-                start = end
+            if self.fault == "other rows between the products" and number:
+                values = values.roll(1, 0)
+            made = self.grouped_mm(
+                values, w, offs, scaling="1x128_128x128", a_scale=own, b_scale=scale, bias=bias, out_dtype=x.dtype
+            )
         return self.moe_sum(made, places, weights)

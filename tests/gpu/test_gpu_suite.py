@@ -67,6 +67,7 @@ NAMED = {
     "every cast to e4m3": edge_cast.casts,
     "rows cast in order": edge_moe_scaled.cast_rows,
     "scales of the other weights": edge_moe_scaled.scaled_layers,
+    "other rows between the products": edge_moe_scaled.scaled_layers,
 }
 
 

@@ -5,6 +5,7 @@ report; proves no more than that libgemm multiplied what torch did.
 import libgemm
 import torch
 
+from bench.measure import peer_deep_gemm
 from bench.measure.timing import alternate, rotations
 from bench.suites.roofline import floor_us, traffic
 from bench.suites.scaled import BLOCKS, KINDS, RECIPES, SUMS
@@ -54,25 +55,36 @@ def calls(scaling: str, precision: str, product: dict) -> dict:
     def bf16(_, __, ___, ____, out, a, b) -> None:
         libgemm.gemm(a, b, out=out)
 
-    return {"ours": ours, "torch": peer, "bf16": bf16}
+    found = {"ours": ours, "torch.scaled_mm": peer, "bf16": bf16}
+    deep = peer_deep_gemm.dense(*common, product["k"]) if scaling == BLOCKS else None
+    return found if deep is None else {**found, peer_deep_gemm.NAME: deep}
 
 
-def check(both: dict, one: tuple, what: str, may_refuse: bool) -> None:
-    """Stop where libgemm's product is not torch's. With scales of blocks torch refuses some shapes, such as those whose
-    M is no multiple of 4: then it is left out."""
+def peers_of(given: dict) -> dict:
+    """Of calls or their times, those that are not libgemm's."""
+    return {name: one for name, one in given.items() if name not in ("ours", "bf16")}
+
+
+def check(calls: dict, one: tuple, what: str, may_refuse: bool) -> None:
+    """Stop where libgemm's product is not that of another. With scales of blocks others refuse some shapes, torch such
+    as those whose M is no multiple of 4: then they are left out."""
     out = one[4]
-    out.fill_(float("nan"))
-    both["ours"](*one)
-    try:
-        want = both["torch"](*one).float()
-    except (RuntimeError, ValueError) as error:
-        if not may_refuse or isinstance(error, torch.OutOfMemoryError):
-            raise
-        del both["torch"]
-        return
-    apart = float((out.float() - want).norm() / want.norm())
-    if not apart <= NEAR:
-        raise SystemExit(f"{what}: libgemm's product and torch's are {apart:.1e} of its size apart")
+    calls["ours"](*one)
+    ours = out.float()
+    for name in peers_of(calls):
+        try:
+            out.fill_(float("nan"))
+            made = calls[name](*one)
+            torch.cuda.synchronize()
+        except (RuntimeError, ValueError) as error:
+            if not may_refuse or isinstance(error, (torch.OutOfMemoryError, torch.AcceleratorError)):
+                raise
+            del calls[name]
+            continue
+        want = (out if made is None else made).float()
+        apart = float((ours - want).norm() / want.norm())
+        if not apart <= NEAR:
+            raise SystemExit(f"{what}: libgemm's product and {name}'s are {apart:.1e} of its size apart")
 
 
 def rows_of(product: dict) -> list[dict]:
@@ -86,7 +98,7 @@ def rows_of(product: dict) -> list[dict]:
         found.append({
             **{key: product[key] for key in ("id", "kind", "m", "n", "k", "dtype", "note")},
             "recipe": scaling, "accumulation": precision, "ours_us": us["ours"], "bf16_us": us["bf16"],
-            "peers": {"torch.scaled_mm": us["torch"]} if "torch" in us else {}, "floor_us": floor_us(product),
+            "peers": peers_of(us), "floor_us": floor_us(product),
             "variant": choice.variant.name,
         })  # fmt: skip
     return found

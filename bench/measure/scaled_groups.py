@@ -8,8 +8,9 @@ at each 128 of K.
 import libgemm
 import torch
 
+from bench.measure import peer_deep_gemm
 from bench.measure.grouped import running_sums
-from bench.measure.scaled import NEAR
+from bench.measure.scaled import NEAR, peers_of
 from bench.measure.timing import alternate, rotations
 from bench.suites.roofline import floor_us, traffic
 from bench.suites.scaled import BLOCKS, KINDS, SUMS
@@ -50,18 +51,33 @@ def calls(scaling: str, precision: str) -> dict:
     def bf16(_, __, ends, ___, ____, _____, ______, out, a, b) -> None:
         libgemm.grouped_mm(a, b, ends, out=out)
 
-    return {"ours": ours, "torch": peer, "bf16": bf16}
+    return {"ours": ours, PEER: peer, "bf16": bf16}
 
 
-def check(both: dict, one: tuple, what: str) -> None:
-    """Stop where libgemm's product is not torch's."""
+def check(calls: dict, name: str, one: tuple, what: str, at: torch.Tensor | None = None) -> None:
+    """Stop where libgemm's product is not that of `name`, whose rows stand at `at`, or as ours do."""
     out, rows = one[7], int(one[2][-1])
     out.fill_(float("nan"))
-    both["ours"](*one)
-    want = both["torch"](*one)[:rows].float()
+    calls["ours"](*one)
+    want = calls[name](*one)
+    want = (want[:rows] if at is None else want[at]).float()
     apart = float((out[:rows].float() - want).norm() / want.norm())
     if not apart <= NEAR:
-        raise SystemExit(f"{what}: libgemm's product and torch's are {apart:.1e} of its size apart")
+        raise SystemExit(f"{what}: libgemm's product and {name}'s are {apart:.1e} of its size apart")
+
+
+def with_deep_gemm(calls: dict, layer: dict, inputs: list[tuple]) -> None:
+    """Adds DeepGEMM's product with scales of blocks, where it is and takes the shape."""
+    deep = peer_deep_gemm.grouped(layer, inputs)
+    if deep is None:
+        return
+    calls[peer_deep_gemm.NAME], at = deep
+    try:
+        check(calls, peer_deep_gemm.NAME, inputs[0], layer["id"], at)
+    except RuntimeError as error:
+        if isinstance(error, (torch.OutOfMemoryError, torch.AcceleratorError)):
+            raise
+        del calls[peer_deep_gemm.NAME]
 
 
 def rows_of(layer: dict) -> list[dict]:
@@ -69,10 +85,12 @@ def rows_of(layer: dict) -> list[dict]:
     for scaling, precision in KINDS:
         if scaling == "tensor":
             continue
-        both = calls(scaling, precision)
+        given = calls(scaling, precision)
         if scaling == "row":
-            check(both, inputs[0], f"{layer['id']} {scaling} {precision}")
-        us = alternate(both, inputs, floor_us(layer))
+            check(given, PEER, inputs[0], f"{layer['id']} {scaling} {precision}")
+        else:
+            with_deep_gemm(given, layer, inputs)
+        us = alternate(given, inputs, floor_us(layer))
         choice = libgemm.explain_grouped_mm(
             layer["m"],
             layer["n"],
@@ -86,6 +104,6 @@ def rows_of(layer: dict) -> list[dict]:
         found.append({
             **{key: layer[key] for key in ("id", "kind", "m", "n", "k", "groups", "filled", "dtype", "note")},
             "recipe": scaling, "accumulation": precision, "ours_us": us["ours"], "bf16_us": us["bf16"],
-            "peers": {PEER: us["torch"]}, "floor_us": floor_us(layer), "variant": choice.variant.name,
+            "peers": peers_of(us), "floor_us": floor_us(layer), "variant": choice.variant.name,
         })  # fmt: skip
     return found

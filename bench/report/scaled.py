@@ -14,8 +14,9 @@ from bench.suites.scaled import BLOCKS
 COMMAND = "python bench/run_scaled.py"
 # Rows (of groups that have some, on average) from which a product is held to be bound by multiplying, and up to which
 # by the bytes of B; of gradients it is K that the groups have in rows.
-LARGE = {"list": 2048, "drawn": 2048, "groups": 512, "gradients": 2048}
-FEW = {"list": 128, "drawn": 128, "groups": 16, "gradients": 0}
+LARGE = {"list": 2048, "drawn": 2048, "equal groups": 512, "uneven groups": 512, "groups": 512, "gradients": 2048}
+FEW = {"list": 128, "drawn": 128, "equal groups": 16, "uneven groups": 16, "groups": 16, "gradients": 0}
+DEEP_GEMM = "DeepGEMM"
 LONG_US = 10  # of a floor that a share is stated of
 NAMES = {
     ("tensor", "exact"): "a number each, float32 sums",
@@ -41,10 +42,13 @@ def has_few(row: dict) -> bool:
 
 def summary(rows: list[dict]) -> dict:
     """Ratios are the other's time over libgemm's, where the other takes the shape: `beside` of them."""
-    ratios = [us / row["ours_us"] for row in rows for us in row["peers"].values()]
-    found = {"shapes": len(rows), "beside": len(ratios)}
-    if ratios:
-        found |= {"mean": geomean(ratios), "low": percentile(ratios, 5), "least": min(ratios)}
+    of_torch = [us / row["ours_us"] for row in rows for name, us in row["peers"].items() if name != DEEP_GEMM]
+    deep = [row["peers"][DEEP_GEMM] / row["ours_us"] for row in rows if DEEP_GEMM in row["peers"]]
+    found = {"shapes": len(rows), "beside": len(of_torch)}
+    if deep:
+        found |= {"deep": len(deep), "deep_mean": geomean(deep), "deep_least": min(deep)}
+    if of_torch:
+        found |= {"mean": geomean(of_torch), "low": percentile(of_torch, 5), "least": min(of_torch)}
     parts = {
         "large_rate": [2e-6 * row["m"] * row["n"] * row["k"] / row["ours_us"] for row in rows if is_large(row)],
         "large_bf16": [row["bf16_us"] / row["ours_us"] for row in rows if is_large(row)],
@@ -66,23 +70,29 @@ def summarise(rows: list[dict]) -> dict[str, dict[str, dict]]:
 
 
 COLUMNS = {
-    "mean": "mean", "low": "5th percentile", "least": "least", "large_rate": "TFLOP/s, large",
-    "large_bf16": "bf16 / fp8, large",
+    "mean": "mean", "low": "5th percentile", "least": "least", "deep_mean": "DeepGEMM, mean",
+    "deep_least": "DeepGEMM, least", "large_rate": "TFLOP/s, large", "large_bf16": "bf16 / fp8, large",
     "few_bf16": "bf16 / fp8, few rows", "few_share": "of the floor, few rows",
 }  # fmt: skip
+
+
+def columns(found: dict) -> dict[str, str]:
+    """Those that some row has."""
+    there = {key for own in found.values() for one in own.values() for key in one}
+    return {key: words for key, words in COLUMNS.items() if key in there}
 
 
 def cells(found: dict) -> list[list[str]]:
     return [
         [kind, name, f"{one['beside']} of {one['shapes']}",
-         *(f"{one[key]:.{0 if key == 'large_rate' else 2}f}" if key in one else "-" for key in COLUMNS)]
+         *(f"{one[key]:.{0 if key == 'large_rate' else 2}f}" if key in one else "-" for key in columns(found))]
         for kind, own in found.items() for name, one in own.items()
     ]  # fmt: skip
 
 
 def lines(found: dict) -> list[str]:
     """For a terminal."""
-    rows = [["", "scales and sums", "beside torch", *COLUMNS], *cells(found)]
+    rows = [["", "scales and sums", "beside torch", *columns(found)], *cells(found)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -140,5 +150,5 @@ def scaled_words(path: Path, build: str, origin: Callable[[Path, str, dict], str
     )
     return [
         wrapped(f"{where} {words}"),
-        table(["", "scales and sums", "beside torch", *COLUMNS.values()], cells(found["summary"])),
+        table(["", "scales and sums", "beside torch", *columns(found["summary"]).values()], cells(found["summary"])),
     ]

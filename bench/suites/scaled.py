@@ -55,6 +55,25 @@ def drawn(seed: int, count: int) -> list[dict]:
     return found
 
 
+# Groups, rows of each, N, K: products of experts in prompts, as people publish them.
+GROUPS = ((8, 4096, 4096, 7168), (32, 1024, 4096, 2048), (128, 512, 1536, 2048))
+
+
+def listed_groups() -> list[dict]:
+    """Each with equal groups, and with as many rows in groups that begin and end anywhere."""
+    found = []
+    for groups, rows, n, k in GROUPS:
+        apart = [(23 * group) % 61 + 1 for group in range(groups // 2)]
+        uneven = [rows + sign * by for by in apart for sign in (1, -1)]
+        for kind, sizes in (("equal groups", [rows] * groups), ("uneven groups", uneven)):
+            found.append({
+                "id": f"{groups} x {rows}x{n}x{k} {kind}", "kind": kind, "op": "grouped_mm", "ragged": "M",
+                "layout": "NT", "dtype": "e4m3", "out": "same", "note": "", "m": groups * rows, "n": n, "k": k,
+                "groups": groups, "filled": groups, "sizes": sizes,
+            })  # fmt: skip
+    return found
+
+
 def drawn_groups(seed: int, count: int) -> list[dict]:
     """So many products of layers of experts, whose ends cut the rows, forward and back. torch wants N and K to be
     multiples of 16."""

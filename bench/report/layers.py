@@ -129,6 +129,30 @@ def layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]
     return [wrapped(f"{where} {words}"), table(head, lines)]
 
 
+def peer_layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
+    """Whole layers beside FlashInfer's, where that was measured."""
+    report = path.with_suffix(".flashinfer.json")
+    if not report.is_file():
+        return []
+    found = json.loads(report.read_text())
+    where = f"Whole layers {origin(report, 'python bench/measure/flashinfer_layers.py', found)}"
+    if found["build_id"] != build:
+        return [wrapped(f"{where} {OTHER_BUILD}")]
+    rows = found["rows"]
+    ratios = [row["flashinfer_us"] / row["libgemm_us"] for row in rows]
+    words = (
+        f"`moe` beside the layer of FlashInfer {found['flashinfer']} for this GPU, tuned for each number of tokens, "
+        "which adds a token's rows up by atomics (libgemm in order), without the router, in CUDA graphs, in "
+        "microseconds: "
+        f"{mean(ratios):.2f} times as fast in the mean, {min(ratios):.2f} at least."
+    )
+    lines = [
+        [row["model"], str(row["tokens"]), f"{row['libgemm_us']:.1f}", f"{row['flashinfer_us']:.1f}", f"{ratio:.2f}"]
+        for row, ratio in zip(rows, ratios, strict=True)
+    ]
+    return [wrapped(f"{where} {words}"), table(["", "tokens", "libgemm", "FlashInfer", "ratio"], lines)]
+
+
 def scaled_layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
     """The same of layers with 8-bit weights, beside themselves in bf16, and how far each way is from float32."""
     report = path.with_suffix(".moe_fp8.json")

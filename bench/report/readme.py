@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from bench.report.drawn_words import drawn_table  # noqa: E402
-from bench.report.layers import layer_item, layer_words, loss_words, scaled_layer_words  # noqa: E402
+from bench.report.layers import layer_item, layer_words, loss_words, peer_layer_words, scaled_layer_words  # noqa: E402
 from bench.report.opening import figures, library  # noqa: E402
 from bench.report.pictures import RESULTS, picture_path, reports  # noqa: E402
 from bench.report.rows import (  # noqa: E402
@@ -202,6 +202,7 @@ def speed(path: Path, report: dict, built: str | None) -> list[str]:
     for name, rows in families(report["rows"]).items():
         found += shapes_words(name, rows)
     found += layer_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
+    found += peer_layer_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
     found += scaled_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
     found += scaled_layer_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
     found += loss_words(path, lambda at, command, own: origin(at, command, own, built))

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.report.drawn import percentile
 from bench.report.rows import geomean
 from bench.report.words import OTHER_BUILD, listed, table, wrapped
-from bench.suites.scaled import BLOCKS
+from bench.suites.scaled import BLOCKS, GROUPS
 
 COMMAND = "python bench/run_scaled.py"
 # Rows (of groups that have some, on average) from which a product is held to be bound by multiplying, and up to which
@@ -128,6 +128,17 @@ def scaled_item(path: Path, build: str) -> str:
     return wrapped(f"- **fp8 (e4m3)** beside {'; beside '.join(parts)}.", "  ") if parts else ""
 
 
+def own_words(found: dict) -> str:
+    """Of what not every report has."""
+    said = ""
+    if "equal groups" in found:
+        sizes = listed([f"{groups} of {rows} rows ({n} x {k})" for groups, rows, n, k in GROUPS])
+        said += f"Listed groups: {sizes}; uneven ones are as many rows, in groups that begin and end anywhere. "
+    if "deep_mean" in columns(found):
+        said += "DeepGEMM's products stand beside those with scales of blocks; its groups are padded to 128 rows. "
+    return said
+
+
 def scaled_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
     """The section's table; `origin` says what a report is of. One of another build than `build` shows no times."""
     report = path.with_suffix(".fp8.json")
@@ -143,6 +154,7 @@ def scaled_words(path: Path, build: str, origin: Callable[[Path, str, dict], str
         "experts beside `scaled_grouped_mm`, which has scales of rows and columns alone: they stand beside blocks too; "
         "then gradients of experts' weights, whose ends cut K, three with large equal groups, the others drawn, beside "
         "the same, which takes groups of multiples of 16 rows alone. "
+        f"{own_words(found['summary'])}"
         f"Ratios are the other's time over libgemm's, of the shapes that torch takes. Large products have "
         f"{LARGE['drawn']} rows or more (gradients: of K in a group), few rows are {FEW['drawn']} at most, of groups "
         f"{LARGE['groups']} and "

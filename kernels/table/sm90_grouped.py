@@ -69,14 +69,17 @@ def grouped_rows(problem: Problem):
 # Of 8-bit operands whose rows ends cut, by how they are scaled and added up: family, rows of A, columns of B, and the
 # rate, as measured.
 SCALED_TILES = {
-    ("unblocked", "exact"): (("scaled_coop", 128, 128, 238), ("scaled_swap", 64, 64, 96), ("scaled_swap", 32, 64, 96)),
+    ("unblocked", "exact"): (
+        ("scaled_coop", 128, 128, 238), ("scaled_coop", 128, 192, 230), ("scaled_coop", 128, 64, 150),
+        ("scaled_swap", 64, 64, 96), ("scaled_swap", 32, 64, 96),
+    ),
     ("unblocked", "fast"): (
         ("scaled_coop", 128, 128, 330), ("scaled_coop_swap", 128, 128, 299), ("scaled_swap", 64, 64, 231),
         ("scaled_swap", 32, 64, 136),
     ),
     ("blocks", "exact"): (
-        ("scaled_coop", 128, 128, 387), ("scaled_coop_swap", 128, 128, 50), ("scaled_swap", 64, 64, 120),
-        ("scaled_swap", 32, 64, 139),
+        ("scaled_coop", 128, 128, 387), ("scaled_coop", 128, 192, 381), ("scaled_coop", 128, 64, 240),
+        ("scaled_coop_swap", 128, 128, 50), ("scaled_swap", 64, 64, 120), ("scaled_swap", 32, 64, 139),
     ),
 }  # fmt: skip
 # The same where ends cut K, or groups are whole matrices: a tile's few steps leave its end to be hidden.

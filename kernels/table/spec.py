@@ -156,7 +156,7 @@ class Config:
         require(self.warps in (2, 4, 8), "warps", self.warps, (2, 4, 8))
         require(1 <= self.stages <= MOST_STAGES, "stages", self.stages, f"1 to {MOST_STAGES}")
         require(self.group_m >= 1, "group_m", self.group_m, "1 or more")
-        require(self.parts in (1, 2, 4), "parts", self.parts, (1, 2, 4))
+        require(self.parts in (1, 2, 3, 4), "parts", self.parts, (1, 2, 3, 4))
         require(self.block_m % self.a_boxes == 0, "a_boxes", self.a_boxes, "a divisor of block_m")
         require(self.buffers in (1, 2), "buffers", self.buffers, (1, 2))
         require(self.cluster in (1, 2, 4, 8), "cluster", self.cluster, (1, 2, 4, 8))
@@ -311,8 +311,11 @@ class Variant(Boxes):
             require(shares % c.across == 0, "across", c.across, f"a divisor of {shares}, the units of {self.left}")
         else:
             for field in ("block_m", "block_n", "block_k"):
-                size = getattr(c, field)
-                require(size & (size - 1) == 0, field, size, "a power of two of at least 8")
+                size, allowed = getattr(c, field), "a power of two of at least 8"
+                # Of packed groups the right side is in parts of 64 columns, as many as there are.
+                in_parts = self.family.by_units and not self.family.swap_ab and field == "block_n"
+                allowed += ", or a multiple of 64" if in_parts else ""
+                require((in_parts and size % 64 == 0) or size & (size - 1) == 0, field, size, allowed)
             require(c.cluster == 1, "cluster", c.cluster, "1, but in a persistent family of dense products")
         if (
             self.family.by_units

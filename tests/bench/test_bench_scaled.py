@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from bench.report.scaled import NAMES, lines, scaled_item, scaled_words, summarise
-from bench.suites.scaled import BLOCKS, GRADIENTS, KINDS, LIST, drawn, drawn_groups, gradients, listed
+from bench.report.scaled import NAMES, lines, own_words, scaled_item, scaled_words, summarise
+from bench.suites.scaled import BLOCKS, GRADIENTS, KINDS, LIST, drawn, drawn_groups, gradients, listed, listed_groups
+from bench.suites.scaled import GROUPS as PUBLISHED
 
 ROWS = [
     {"kind": kind, "m": m, "n": 500, "k": 1000, "recipe": recipe, "accumulation": sums, "ours_us": 10.0,
@@ -36,6 +37,27 @@ def test_a_seed_draws_its_layers_again():
     for layer in found:
         assert layer["ragged"] == "M" and sum(layer["sizes"]) == layer["m"] and layer["n"] % 16 == layer["k"] % 16 == 0
         assert len(layer["sizes"]) == layer["groups"] and layer["filled"] == sum(size > 0 for size in layer["sizes"])
+
+
+def test_listed_groups_are_equal_and_as_many_rows_in_uneven_ones():
+    found = listed_groups()
+    assert [one["kind"] for one in found] == ["equal groups", "uneven groups"] * len(PUBLISHED)
+    for (groups, rows, *_), equal, uneven in zip(PUBLISHED, found[::2], found[1::2], strict=True):
+        assert equal["sizes"] == [rows] * groups and equal["m"] == sum(uneven["sizes"]) == groups * rows
+        assert len(uneven["sizes"]) == groups and not any(size % 128 == 0 for size in uneven["sizes"])
+
+
+def test_deep_gemm_has_columns_of_its_own_where_it_was_measured():
+    blocks = [row for row in ROWS if row["recipe"] == BLOCKS]
+    alike = [{**row, "peers": {**row["peers"], "DeepGEMM": us}} for row, us in zip(blocks, (9, 16, 9, 16), strict=True)]
+    found = summarise(alike)
+    one = found["list"]["of blocks (1x128, 128x128)"]
+    assert one["mean"] == pytest.approx((1.2 * 2.7) ** 0.5) and one["beside"] == 2
+    assert (one["deep"], one["deep_least"], one["deep_mean"]) == (2, pytest.approx(0.9), pytest.approx(1.2))
+    assert "deep_least" not in " ".join(lines(summarise(ROWS))) and "deep_least" in " ".join(lines(found))
+    assert "DeepGEMM" in own_words(found) and own_words(summarise(ROWS)) == ""
+    even = [{**row, "kind": "equal groups", "filled": 8} for row in alike]
+    assert "8 of 4096 rows (4096 x 7168)" in own_words(summarise(even))
 
 
 def test_groups_stand_beside_torchs_and_count_rows_of_one():

@@ -346,3 +346,16 @@ def test_a_tile_whose_parts_differ_is_refused_by_a_family_that_has_one_box(famil
 def test_a_family_of_powers_of_two_takes_no_cluster_that_shares_loads():
     with pytest.raises(SpecError, match="cluster = 2: allowed is 1"):
         changed(GOOD, "config", cluster=2).check()
+
+
+def test_packed_groups_may_have_any_number_of_parts_of_64_columns():
+    """Their rows are a power of two, and so is what operands are swapped for."""
+    found = [v for v in variants((90,)) if v.problem.op == "grouped_mm" and v.config.block_n == 192]
+    assert found and all((v.config.parts, v.box("d_desc")) == (3, ("bf16", 64, 64)) for v in found)
+    for fields, words in (
+        ({"block_n": 160}, "block_n = 160: allowed is a power of two of at least 8, or a multiple of 64"),
+        ({"block_m": 192}, "block_m = 192: allowed is a power of two of at least 8"),
+        ({"parts": 5}, r"parts = 5: allowed is \(1, 2, 3, 4\)"),
+    ):
+        with pytest.raises(SpecError, match=f"{words}$"):
+            changed(found[0], "config", **fields).check()

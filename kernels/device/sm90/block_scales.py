@@ -1,15 +1,18 @@
 """Scales of blocks for the main loop of 8-bit operands: from memory to shared memory, beside the operands that they
 belong to, and onto the products of a line. No kernel here.
 
-Threads of the loading warp copy them, four bytes each, since they stand anywhere (cp.async), and tell the stage's
-barrier: so they come as early as the operands do, and a tile waits for nothing that lies in memory.
+Threads copy them, four bytes each, since they stand anywhere (cp.async), and tell the stage's barrier: so they come as
+early as the operands do, and a tile waits for nothing that lies in memory. That takes a warp longer than to ask TMA for
+operands, so it is a second one that walks over the same tiles.
 """
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
+from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.epilogue import power_of_two
+from kernels.device.sm90.loader import Stages, meet
 
 BLOCK = gl.constexpr(128)  # of K, in a line of a stage; and of the columns of B that share a scale
 
@@ -34,7 +37,7 @@ class BlockScales:
 
     @gluon.jit
     def bring(self, stages, step, k, left, right):
-        """The loading warp, beside a step's operands: its scales, and its word to the barrier once they have come."""
+        """One warp, once a stage is empty: a step's scales, and its word to the barrier once they have come."""
         LINES: gl.constexpr = stages.left.LINES
         layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
         slot = step % stages.STAGES
@@ -76,6 +79,44 @@ class BlockScales:
             return (sum,)
         else:
             return (sum,) + self.add(parts, own, read, PART + 1)  # noqa: RUF005
+
+
+@gluon.jit
+def bring_partition(tiles, stages, scales):
+    """One warp, beside the one that brings operands (loader.py): every unit's scales."""
+    meet(stages.CLUSTER)
+    gdc_wait()  # what the kernel before this one writes may be our scales
+    step = 0
+    for unit in range(tiles.first(), tiles.count(), tiles.stride()):
+        left, right = tiles.place(unit)
+        first, count = tiles.steps(unit)
+        for i in range(first, first + count):
+            stages.wait_empty(step)
+            scales.bring(stages, step, i, left, right)
+            step += 1
+
+
+@gluon.aggregate
+class ScaleLoader:
+    """The same of packed groups, in place of the stages that load_ragged (groups.py) fills."""
+
+    stages: Stages
+    scales: BlockScales
+    b_plane: gl.tensor  # elements from a group's scales of B to the next one's
+
+    @gluon.jit
+    def load_tile(self, step, count, row, col, k, a_plane, b_plane, height):
+        s = self.scales
+        b_scale = s.b_scale + b_plane.to(gl.int64) * self.b_plane
+        own = BlockScales(
+            s.a_scale, b_scale, s.a_stride, s.a_step, s.b_stride, s.b_step, s.M, s.N, s.blocks, s.of_a, s.of_b, s.SWAP
+        )
+        left, right = (col, row) if s.SWAP else (row, col)
+        for i in range(count):
+            self.stages.wait_empty(step)
+            own.bring(self.stages, step, i, left, right)
+            step += 1
+        return step
 
 
 @gluon.constexpr_function

@@ -22,7 +22,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.device.sm90.block_scales import arrivals, make_block_scales
+from kernels.device.sm90.block_scales import arrivals, bring_partition, make_block_scales
 from kernels.device.sm90.epilogue import Epilogue, MaskedOutput, SplitOutput, make_output, make_scales
 from kernels.device.sm90.loader import barriers, load_partition, make_stages, meet
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
@@ -102,8 +102,8 @@ def run(
                 (consume, (tiles, stages, out, turns, blocks, 0, ROWS, PINGPONG, PROMOTE, FEW)),
                 (consume, (tiles, stages, out, turns, blocks, 1, ROWS, PINGPONG, PROMOTE, FEW)),
                 (consume, (tiles, stages, out, turns, blocks, 2, ROWS, PINGPONG, PROMOTE, FEW)),
-                (load_partition, (tiles, stages, blocks)),
-                (meet, (tiles.CLUSTER,)),
+                (load_partition, (tiles, stages)),
+                (bring_partition, (tiles, stages, blocks[0])) if len(blocks) > 0 else (meet, (tiles.CLUSTER,)),
                 (meet, (tiles.CLUSTER,)),
             ],
             [4, 4, 1, 1, 2],
@@ -114,19 +114,30 @@ def run(
             [
                 (consume, (tiles, stages, out, turns, blocks, 0, ROWS, PINGPONG, PROMOTE, MANY)),
                 (consume, (tiles, stages, out, turns, blocks, 1, ROWS, PINGPONG, PROMOTE, MANY)),
-                (load_partition, (tiles, stages, blocks)),
-                (meet, (tiles.CLUSTER,)),
+                (load_partition, (tiles, stages)),
+                (bring_partition, (tiles, stages, blocks[0])) if len(blocks) > 0 else (meet, (tiles.CLUSTER,)),
                 (meet, (tiles.CLUSTER,)),
             ],
             [4, 1, 1, 2],
             [MANY, 40, 40, 40],
+        )
+    elif len(blocks) > 0:
+        gl.warp_specialize(
+            [
+                (consume, (tiles, stages, out, turns, blocks, 0, ROWS, PINGPONG, PROMOTE, MANY)),
+                (consume, (tiles, stages, out, turns, blocks, 1, ROWS, PINGPONG, PROMOTE, MANY)),
+                (load_partition, (tiles, stages)),
+                (bring_partition, (tiles, stages, blocks[0])),
+            ],
+            [4, 1, 1],
+            [MANY, 40, 40],
         )
     else:
         gl.warp_specialize(
             [
                 (consume, (tiles, stages, out, turns, blocks, 0, ROWS, PINGPONG, PROMOTE, MANY)),
                 (consume, (tiles, stages, out, turns, blocks, 1, ROWS, PINGPONG, PROMOTE, MANY)),
-                (load_partition, (tiles, stages, blocks)),
+                (load_partition, (tiles, stages)),
             ],
             [4, 1],
             [MANY, 40],

@@ -16,7 +16,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.device.sm90.block_scales import arrivals, make_block_scales
+from kernels.device.sm90.block_scales import ScaleLoader, arrivals, make_block_scales
 from kernels.device.sm90.edges import edges_of
 from kernels.device.sm90.epilogue import Epilogue, Scales, make_scales
 from kernels.device.sm90.grouped_mm_pingpong import make_group_output
@@ -25,7 +25,7 @@ from kernels.device.sm90.loader import barriers, make_stages
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import multiply_promoted
 from kernels.device.sm90.scheduler import Tiles
-from kernels.device.sm90.tile_queue import WorkTile, make_queue
+from kernels.device.sm90.tile_queue import NoQueue, WorkTile, make_queue
 
 GRAIN = gl.constexpr(32)  # rows of A: the widths that tiles are multiplied in
 
@@ -199,15 +199,34 @@ def grouped_mm_scaled(
         if COOP:
             turns = barriers(1, 2)
     ROWS: gl.constexpr = LEFT // OWNERS
-    gl.warp_specialize(
-        [
-            (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 0, ROWS,
-                       RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
-            (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 1, ROWS,
-                       RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
-            (load_equal, (groups_at, stages, queue, True)) if EQUAL
-            else (load_ragged, (groups_at, stages, queue, blocks, batch_stride_b_scale)),
-        ],
-        [4, 1],
-        [REGISTERS, OF_LOADERS],
-    )  # fmt: skip
+    if BLOCKS:
+        # Its planes are groups, whatever those of B are.
+        by_group = Groups(
+            offs_ptr, offs_wide, groups, M, N, K, a_step, gl.to_tensor(1), d_step, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M,
+            SWAP,
+        )  # fmt: skip
+        scale_loader = ScaleLoader(stages, blocks[0], batch_stride_b_scale)
+        gl.warp_specialize(
+            [
+                (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 0,
+                           ROWS, RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
+                (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 1,
+                           ROWS, RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
+                (load_ragged, (groups_at, stages, queue)),
+                (load_ragged, (by_group, scale_loader, NoQueue(0))),
+            ],
+            [4, 1, 1],
+            [REGISTERS, OF_LOADERS, OF_LOADERS],
+        )  # fmt: skip
+    else:
+        gl.warp_specialize(
+            [
+                (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 0,
+                           ROWS, RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
+                (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 1,
+                           ROWS, RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
+                (load_equal, (groups_at, stages, queue, True)) if EQUAL else (load_ragged, (groups_at, stages, queue)),
+            ],
+            [4, 1],
+            [REGISTERS, OF_LOADERS],
+        )  # fmt: skip

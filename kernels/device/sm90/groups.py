@@ -5,7 +5,6 @@ from triton.experimental.gluon import language as gl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.device.portable.tiles import rasterise
-from kernels.device.sm90.block_scales import BlockScales
 from kernels.device.sm90.tile_queue import WorkTile
 
 CHUNK = gl.constexpr(128)  # groups whose ends are read at once
@@ -91,29 +90,9 @@ def finish(queue, sent, row, step):
 
 
 @gluon.jit
-def load_tile(stages, scales, b_stride, step, count, row, col, index, a_plane, b_plane, height):
-    """A tile's A and B and, where there are some, its scales of blocks: those of B stand b_stride further on for each
-    group. Returns the number of the step after them."""
-    if len(scales) > 0:
-        s = scales[0]
-        b_scale = s.b_scale + index.to(gl.int64) * b_stride
-        own = BlockScales(
-            s.a_scale, b_scale, s.a_stride, s.a_step, s.b_stride, s.b_step, s.M, s.N, s.blocks, s.of_a, s.of_b, s.SWAP
-        )
-        left, right = (col, row) if stages.SWAP else (row, col)
-        for i in range(count):
-            stages.load_tile(step, 1, row, col, i * stages.BLOCK_K, a_plane, b_plane, height)
-            own.bring(stages, step, i, left, right)
-            step += 1
-        return step
-    else:
-        return stages.load_tile(step, count, row, col, 0, a_plane, b_plane, height)
-
-
-@gluon.jit
-def load_ragged(groups, stages, queue, scales=(), b_stride=0):
+def load_ragged(groups, stages, queue):
     """Where ends cut the rows of A and D: one warp, or four that all do the same, where threads gather A. Ends are
-    scanned CHUNK at a time by a prefix sum over their tiles.
+    scanned CHUNK at a time by a prefix sum over their tiles. What is loaded, `stages` says.
 
     Ends are clamped to [previous end, M], so a table that lies gives wrong rows but never an address outside, and no
     row is computed twice.
@@ -163,7 +142,7 @@ def load_ragged(groups, stages, queue, scales=(), b_stride=0):
                 height = row_end - row
             queue.send(sent, WorkTile(row, row_end, col, index, step, count, last, height))
             a_plane, b_plane = groups.planes(index)
-            step = load_tile(stages, scales, b_stride, step, count, row, col, index, a_plane, b_plane, height)
+            step = stages.load_tile(step, count, row, col, 0, a_plane, b_plane, height)
             sent += 1
             tile += gl.num_programs(0)
         before += total

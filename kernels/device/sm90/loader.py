@@ -182,8 +182,8 @@ class Stages:
 
 
 @gluon.jit
-def load_partition(tiles, stages, scales=()):
-    """One warp: brings every unit's operands through the pipeline, and scales of blocks, where there are some."""
+def load_partition(tiles, stages):
+    """One warp: brings every unit's operands through the pipeline."""
     meet(stages.CLUSTER)
     gdc_wait()  # what the kernel before this one writes may be our A or B
     step = 0
@@ -192,8 +192,6 @@ def load_partition(tiles, stages, scales=()):
         first, count = tiles.steps(unit)
         for i in range(first, first + count):
             stages.load(step, left, right, i * stages.BLOCK_K)
-            if len(scales) > 0:
-                scales[0].bring(stages, step, i, left, right)
             step += 1
     gdc_launch_dependents()  # all is read or on its way: the next kernel may come
     if stages.CLUSTER > 1:

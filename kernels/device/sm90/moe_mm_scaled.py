@@ -18,9 +18,9 @@ from kernels.device.sm90.block_scales import BLOCK, arrivals
 from kernels.device.sm90.grouped_mm_scaled import let_go
 from kernels.device.sm90.groups import Groups, load_ragged
 from kernels.device.sm90.loader import Stages, barriers, make_described
-from kernels.device.sm90.mainloop import element_of, part_types, registers_of, step_assembly, zero_parts
+from kernels.device.sm90.mainloop import element_of, part_types, registers_of, step_assembly, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import outputs
-from kernels.device.sm90.tile_queue import make_queue
+from kernels.device.sm90.tile_queue import NoQueue, make_queue
 
 PART = gl.constexpr(64)  # columns whose scale of B is one number
 PAIRS = gl.constexpr(2)  # libgemm_gate
@@ -48,7 +48,7 @@ class GatedStages:
 
     @gluon.jit
     def bring(self, step, block, row, col, group):
-        """The loading warp, beside a step's operands: its scales, and its word to the barrier once they have come."""
+        """A second loading warp: a step's scales, and its word to the barrier once they have come."""
         layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
         slot = step % self.stages.STAGES
         rows = row + gl.arange(0, self.of_a.shape[1], layout)
@@ -66,32 +66,36 @@ class GatedStages:
     @gluon.jit
     def load_tile(self, step, count, row, col, k, a_plane, b_plane, height):
         for i in range(count):
-            self.stages.load(step, row, col, i * self.stages.BLOCK_K, a_plane, b_plane)
+            self.stages.wait_empty(step)
             self.bring(step, i, row, col, b_plane)
             step += 1
         return step
 
 
 @gluon.jit
-def multiply_half(like, stages, step, FIRST: gl.constexpr, COLUMN: gl.constexpr):
-    """The products of a step by themselves, done: rows from FIRST on by the right operand's rows from COLUMN on."""
+def begin_half(like, stages, step, FIRST: gl.constexpr, COLUMN: gl.constexpr):
+    """The products of a step by themselves, begun: rows from FIRST on by the right operand's rows from COLUMN on."""
     left = stages.left
     right = stages.right
     slot = step % stages.STAGES
     ASSEMBLY: gl.constexpr = step_assembly(
         like, 2 * PART, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
-        (right.LINES, right.ROWS, right.TURNED, right.BOX), 1, 0, 0,
+        (right.LINES, right.ROWS, right.TURNED, right.BOX), 1, 0, None,
     )  # fmt: skip
     given = (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, COLUMN))
     return gl.inline_asm(ASSEMBLY, outputs(registers_of(like), 4), given, part_types(like), is_pure=False)
 
 
 @gluon.jit
-def add_half(parts, own, rows_scale, of_b, NUMBER: gl.constexpr):
+def read_half(like, of_b, NUMBER: gl.constexpr):
+    """The scales of two parts' columns."""
+    cols: gl.constexpr = gl.SliceLayout(0, like[0].type.layout)
+    return of_b.slice(2 * NUMBER, 1).load(cols), of_b.slice(2 * NUMBER + 1, 1).load(cols)
+
+
+@gluon.jit
+def add_half(parts, own, rows_scale, first, second):
     """Two parts with the products of a step, times the scales of their rows and columns."""
-    cols: gl.constexpr = gl.SliceLayout(0, parts[0].type.layout)
-    first = of_b.slice(2 * NUMBER, 1).load(cols)
-    second = of_b.slice(2 * NUMBER + 1, 1).load(cols)
     return (
         parts[0] + own[0] * (rows_scale[:, None] * first[None, :]),
         parts[1] + own[1] * (rows_scale[:, None] * second[None, :]),
@@ -106,12 +110,15 @@ def multiply_gated(gate, up, stages, scales, step, count, FIRST: gl.constexpr):
         stages.wait_ready(step)
         slot = step % stages.STAGES
         of_b = scales.of_b.index(slot)
+        own = begin_half(gate, stages, step, FIRST, 0)
         of_rows = scales.of_a.index(slot).slice(FIRST, gate[0].shape[0]).load(rows)
-        own = multiply_half(gate, stages, step, FIRST, 0)
-        gate = add_half(gate, own, of_rows, of_b, 0)
-        own = multiply_half(up, stages, step, FIRST, 2 * PART)
-        up = add_half(up, own, of_rows, of_b, 1)
+        first, second = read_half(gate, of_b, 0)
+        gate = add_half(gate, wait_for_parts(own, 2 * PART), of_rows, first, second)
+        own = begin_half(up, stages, step, FIRST, 2 * PART)
+        first, second = read_half(up, of_b, 1)
+        own = wait_for_parts(own, 2 * PART)
         stages.release(step)
+        up = add_half(up, own, of_rows, first, second)
         step += 1
     return gate, up
 
@@ -237,8 +244,9 @@ def moe_mm_scaled(
         [
             (consume, (stages, queue, out, scales, 0, ROWS)),
             (consume, (stages, queue, out, scales, 1, ROWS)),
-            (load_ragged, (groups_at, scales, queue)),
+            (load_ragged, (groups_at, stages, queue)),
+            (load_ragged, (groups_at, scales, NoQueue(0))),
         ],
-        [4, 1],
-        [232, 40],
+        [4, 1, 1],
+        [232, 40, 40],
     )

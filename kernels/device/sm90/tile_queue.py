@@ -84,6 +84,17 @@ class Queue:
         return WorkTile(row, end, col, group, step, count, last, height)
 
 
+@gluon.aggregate
+class NoQueue:
+    """Of a second loading warp, which tells nobody."""
+
+    nothing: gl.constexpr
+
+    @gluon.jit
+    def send(self, n, work):
+        pass
+
+
 @gluon.jit
 def make_queue(READERS: gl.constexpr = 1):
     """READERS: consumers that work on one tile."""

@@ -7,7 +7,9 @@ other, as one LZMA stream: the blob is about 14 times smaller than the cubins. R
 """
 
 import lzma
+import os
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from aot.artifact import Artifact
@@ -76,14 +78,17 @@ def pack(artifacts: list[Artifact]) -> Packed:
     for artifact in sorted(artifacts, key=likeness):
         group = home.setdefault(artifact.cubin, likeness(artifact)[:3])
         groups.setdefault(group, {}).setdefault(artifact.cubin, []).append(artifact)
+    plains = []
     for group in groups.values():
         cubins = list(group)
         for first in range(0, len(cubins), CHUNK_CUBINS):
             together = cubins[first : first + CHUNK_CUBINS]
             plain, begins = joined(together)
             own = zip(begins, together, strict=True)
-            places |= {a.variant: Place(len(chunks), begin) for begin, cubin in own for a in group[cubin]}
-            small = compressed(plain)
+            places |= {a.variant: Place(len(plains), begin) for begin, cubin in own for a in group[cubin]}
+            plains.append(plain)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # the encoder lets other threads run
+        for plain, small in zip(plains, pool.map(compressed, plains), strict=True):
             chunks.append(Chunk(len(blob), len(small), len(plain)))
             blob += small
     return Packed(bytes(blob), tuple(chunks), places)

@@ -24,7 +24,7 @@ class Limits:
     memory_bytes: int = 8 << 30
 
 
-# Objects that a worker makes before Python looks for garbage among them: at 700, its default, that is 5 % of its time.
+# Objects that a worker makes before Python looks for garbage among them: 700 is its default.
 YOUNG_OBJECTS = 500_000
 
 

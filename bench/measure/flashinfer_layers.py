@@ -1,6 +1,6 @@
 """Layers of experts beside FlashInfer's, whole, on one GPU: a table and a report.
 
-    python bench/measure/flashinfer_layers.py [--models NAME,NAME] [--tokens 4096,64] [--out FOLDER]
+    python bench/measure/flashinfer_layers.py [--models Qwen3,Mixtral] [--tokens 4096,64] [--out FOLDER]
 
 The peer is FlashInfer's layer of CuTe kernels for this GPU (cute_dsl_fused_moe_bf16), tuned by its own tuner for each
 number of tokens, where it can be imported. It takes gated layers without biases, its gate's and up's columns in turn
@@ -38,12 +38,12 @@ def tuned(call, tokens: int):
     return None if best == -1 else best
 
 
-def peer_layer(module: Experts, w_in: torch.Tensor):
+def peer_layer(module: Experts):
     """(x, ids, weights, out, tactic) -> the peer's layer."""
     from flashinfer.fused_moe.cute_dsl import cute_dsl_fused_moe_bf16 as fused
     from flashinfer.fused_moe.cute_dsl import sm90_contiguous_gather_grouped_gemm_act_fusion as first
 
-    turned = first.interleave_up_gate_sm90(w_in).contiguous()
+    turned = first.interleave_up_gate_sm90(module.gate_up_proj).contiguous()
 
     def call(x, ids, weights, out, tactic=None):
         return fused(
@@ -92,7 +92,7 @@ def main() -> int:
             continue
         module = Experts(name)
         with torch.no_grad():
-            peer = peer_layer(module, module.gate_up_proj)
+            peer = peer_layer(module)
             for tokens in map(int, options.tokens.split(",")):
                 row = compare(name, module, tokens, peer)
                 rows.append(row)

@@ -1,20 +1,20 @@
 """DeepGEMM's products of 8-bit operands with scales of blocks, plain and of groups. Proves no numerics.
 
 It is measured where it can be imported: the wheels sgl-deep-gemm and apache-tvm-ffi, unpacked on PYTHONPATH. It
-compiles on the machine that runs it, by the nvcc under CUDA_HOME, ten seconds and more for each tile: compile_all()
-lets many processes do that beforehand. It takes scales of A a column at a time, each of whole 16 bytes, and groups
-whose rows begin at multiples of `alignment()`: rows between stand in its A and D and are multiplied too.
+compiles on the machine that runs it, by the nvcc under CUDA_HOME, some seconds for each tile: compile_all() lets many
+processes do that beforehand. It takes scales of A a column at a time, each of whole 16 bytes, and groups whose rows
+begin at multiples of 128: rows between stand in its A and D and are multiplied too.
 """
 
 import json
-import os
 import subprocess
 import sys
 from itertools import accumulate, pairwise
+from pathlib import Path
 
 import torch
 
-NAME = "DeepGEMM"
+ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 128
 WORKERS = 16
 
@@ -113,7 +113,7 @@ def compile_all(shapes: list[dict], workers: int = WORKERS) -> None:
         )
         command = [sys.executable, "-m", "bench.measure.peer_deep_gemm"]
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         process.stdin.write(own.encode())
         process.stdin.close()

@@ -8,7 +8,7 @@ import torch
 from bench.measure import peer_deep_gemm
 from bench.measure.timing import alternate, rotations
 from bench.suites.roofline import floor_us, traffic
-from bench.suites.scaled import BLOCKS, KINDS, RECIPES, SUMS
+from bench.suites.scaled import BLOCKS, DEEP_GEMM, KINDS, RECIPES, SUMS
 
 NEAR = 1e-2  # of torch's result: bfloat16's rounding, and what sums of 14 bits are apart
 
@@ -57,7 +57,7 @@ def calls(scaling: str, precision: str, product: dict) -> dict:
 
     found = {"ours": ours, "torch.scaled_mm": peer, "bf16": bf16}
     deep = peer_deep_gemm.dense(*common, product["k"]) if scaling == BLOCKS else None
-    return found if deep is None else {**found, peer_deep_gemm.NAME: deep}
+    return found if deep is None else {**found, DEEP_GEMM: deep}
 
 
 def peers_of(given: dict) -> dict:
@@ -69,6 +69,7 @@ def check(calls: dict, one: tuple, what: str, may_refuse: bool) -> None:
     """Stop where libgemm's product is not that of another. With scales of blocks others refuse some shapes, torch such
     as those whose M is no multiple of 4: then they are left out."""
     out = one[4]
+    out.fill_(float("nan"))
     calls["ours"](*one)
     ours = out.float()
     for name in peers_of(calls):

@@ -13,7 +13,7 @@ from bench.measure.grouped import running_sums
 from bench.measure.scaled import NEAR, peers_of
 from bench.measure.timing import alternate, rotations
 from bench.suites.roofline import floor_us, traffic
-from bench.suites.scaled import BLOCKS, KINDS, SUMS
+from bench.suites.scaled import BLOCKS, DEEP_GEMM, KINDS, SUMS
 
 PEER = "torch.scaled_grouped_mm"
 MOST_BYTES = 16e9  # of rotated operands, which stand there in bf16 too
@@ -71,13 +71,13 @@ def with_deep_gemm(calls: dict, layer: dict, inputs: list[tuple]) -> None:
     deep = peer_deep_gemm.grouped(layer, inputs)
     if deep is None:
         return
-    calls[peer_deep_gemm.NAME], at = deep
+    calls[DEEP_GEMM], at = deep
     try:
-        check(calls, peer_deep_gemm.NAME, inputs[0], layer["id"], at)
+        check(calls, DEEP_GEMM, inputs[0], layer["id"], at)
     except RuntimeError as error:
         if isinstance(error, (torch.OutOfMemoryError, torch.AcceleratorError)):
             raise
-        del calls[peer_deep_gemm.NAME]
+        del calls[DEEP_GEMM]
 
 
 def rows_of(layer: dict) -> list[dict]:

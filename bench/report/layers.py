@@ -1,11 +1,11 @@
-"""What README says of layers of experts, from bench/measure/experts.py's report. Measures nothing."""
+"""What README says of layers of experts, from the reports of bench/measure/. Measures nothing."""
 
 import json
 import math
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.report.words import OTHER_BUILD, listed, table, wrapped
+from bench.report.words import listed, section, table, wrapped
 
 COMMAND = "python bench/measure/experts.py"
 PARTS = ("route", "first", "second", "sum")
@@ -105,13 +105,14 @@ def drawn_words(drawn: dict) -> str:
 
 
 def layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
-    """The section's table; `origin` says what a report is of. One of another build than `build` shows no times."""
-    if not beside(path).is_file():
-        return []
-    found = json.loads(beside(path).read_text())
-    where = f"Mixture-of-experts blocks {origin(beside(path), COMMAND, found)}"
-    if found["build_id"] != build:
-        return [wrapped(f"{where} {OTHER_BUILD}")]
+    """The section's table; `origin` says what a report is of."""
+    report = beside(path)
+    return section(
+        report, build, lambda found: f"Mixture-of-experts blocks {origin(report, COMMAND, found)}", blocks_said
+    )  # fmt: skip
+
+
+def blocks_said(found: dict) -> tuple[str, str]:
     lines = [
         [row["model"], row["what"], str(row["tokens"]), row["mode"], f"{row['libgemm_us']:.1f}",
          f"{row['torch_us']:.1f}", f"{ratio(row):.2f}",
@@ -126,42 +127,39 @@ def layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]
     )
     words += first_words(found["rows"]) + drawn_words(found.get("drawn", {}))
     head = ["", "", "tokens", "", "libgemm", "peer", "ratio", "route", "first", "second", "sum"]
-    return [wrapped(f"{where} {words}"), table(head, lines)]
+    return words, table(head, lines)
 
 
 def peer_layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
     """Whole layers beside FlashInfer's, where that was measured."""
-    report = path.with_suffix(".flashinfer.json")
-    if not report.is_file():
-        return []
-    found = json.loads(report.read_text())
-    where = f"Whole layers {origin(report, 'python bench/measure/flashinfer_layers.py', found)}"
-    if found["build_id"] != build:
-        return [wrapped(f"{where} {OTHER_BUILD}")]
+    report, command = path.with_suffix(".flashinfer.json"), "python bench/measure/flashinfer_layers.py"
+    return section(report, build, lambda found: f"Whole layers {origin(report, command, found)}", peer_layers_said)
+
+
+def peer_layers_said(found: dict) -> tuple[str, str]:
     rows = found["rows"]
     ratios = [row["flashinfer_us"] / row["libgemm_us"] for row in rows]
     words = (
         f"`moe` beside the layer of FlashInfer {found['flashinfer']} for this GPU, tuned for each number of tokens, "
         "which adds a token's rows up by atomics (libgemm in order), without the router, in CUDA graphs, in "
-        "microseconds: "
-        f"{mean(ratios):.2f} times as fast in the mean, {min(ratios):.2f} at least."
+        f"microseconds: {mean(ratios):.2f} times as fast in the mean, {min(ratios):.2f} at least."
     )
     lines = [
         [row["model"], str(row["tokens"]), f"{row['libgemm_us']:.1f}", f"{row['flashinfer_us']:.1f}", f"{ratio:.2f}"]
         for row, ratio in zip(rows, ratios, strict=True)
     ]
-    return [wrapped(f"{where} {words}"), table(["", "tokens", "libgemm", "FlashInfer", "ratio"], lines)]
+    return words, table(["", "tokens", "libgemm", "FlashInfer", "ratio"], lines)
 
 
 def scaled_layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
     """The same of layers with 8-bit weights, beside themselves in bf16, and how far each way is from float32."""
-    report = path.with_suffix(".moe_fp8.json")
-    if not report.is_file():
-        return []
-    found = json.loads(report.read_text())
-    where = f"Experts with 8-bit weights {origin(report, 'python bench/measure/experts_scaled.py', found)}"
-    if found["build_id"] != build:
-        return [wrapped(f"{where} {OTHER_BUILD}")]
+    report, command = path.with_suffix(".moe_fp8.json"), "python bench/measure/experts_scaled.py"
+    return section(
+        report, build, lambda found: f"Experts with 8-bit weights {origin(report, command, found)}", scaled_layers_said
+    )  # fmt: skip
+
+
+def scaled_layers_said(found: dict) -> tuple[str, str]:
     ways = ("fp8", "bf16", "torch")
     lines = [
         [row["model"], str(row["tokens"]), *(f"{row['us'][way]:.1f}" for way in ways),
@@ -175,4 +173,4 @@ def scaled_layer_words(path: Path, build: str, origin: Callable[[Path, str, dict
         "float32, as a share of that."
     )
     head = ["", "tokens", "fp8", "bf16", "torch, bf16", "of bf16", "of torch", "fp8 off by", "bf16", "torch"]
-    return [wrapped(f"{where} {words}"), table(head, lines)]
+    return words, table(head, lines)

@@ -8,15 +8,14 @@ from pathlib import Path
 
 from bench.report.drawn import percentile
 from bench.report.rows import geomean
-from bench.report.words import OTHER_BUILD, listed, table, wrapped
-from bench.suites.scaled import BLOCKS, GROUPS
+from bench.report.words import listed, section, table, wrapped
+from bench.suites.scaled import BLOCKS, DEEP_GEMM, GROUPS
 
 COMMAND = "python bench/run_scaled.py"
 # Rows (of groups that have some, on average) from which a product is held to be bound by multiplying, and up to which
 # by the bytes of B; of gradients it is K that the groups have in rows.
 LARGE = {"list": 2048, "drawn": 2048, "equal groups": 512, "uneven groups": 512, "groups": 512, "gradients": 2048}
 FEW = {"list": 128, "drawn": 128, "equal groups": 16, "uneven groups": 16, "groups": 16, "gradients": 0}
-DEEP_GEMM = "DeepGEMM"
 LONG_US = 10  # of a floor that a share is stated of
 NAMES = {
     ("tensor", "exact"): "a number each, float32 sums",
@@ -83,9 +82,10 @@ def columns(found: dict) -> dict[str, str]:
 
 
 def cells(found: dict) -> list[list[str]]:
+    shown = columns(found)
     return [
         [kind, name, f"{one['beside']} of {one['shapes']}",
-         *(f"{one[key]:.{0 if key == 'large_rate' else 2}f}" if key in one else "-" for key in columns(found))]
+         *(f"{one[key]:.{0 if key == 'large_rate' else 2}f}" if key in one else "-" for key in shown)]
         for kind, own in found.items() for name, one in own.items()
     ]  # fmt: skip
 
@@ -140,14 +140,12 @@ def own_words(found: dict) -> str:
 
 
 def scaled_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
-    """The section's table; `origin` says what a report is of. One of another build than `build` shows no times."""
+    """The section's table; `origin` says what a report is of."""
     report = path.with_suffix(".fp8.json")
-    if not report.is_file():
-        return []
-    found = json.loads(report.read_text())
-    where = f"8-bit products {origin(report, COMMAND, found)}"
-    if found["build_id"] != build:
-        return [wrapped(f"{where} {OTHER_BUILD}")]
+    return section(report, build, lambda found: f"8-bit products {origin(report, COMMAND, found)}", products_said)
+
+
+def products_said(found: dict) -> tuple[str, str]:
     words = (
         f"e4m3 operands, bfloat16 D, beside `torch.nn.functional.scaled_mm` of torch {found['torch']} with the same "
         f"recipe, on a list and on shapes drawn with seed {found['seed']}, and on packed groups of drawn layers of "
@@ -160,7 +158,5 @@ def scaled_words(path: Path, build: str, origin: Callable[[Path, str, dict], str
         f"{LARGE['groups']} and "
         f"{FEW['groups']} on average; their share of the floor is of those that would take {LONG_US} us or more."
     )
-    return [
-        wrapped(f"{where} {words}"),
-        table(["", "scales and sums", "beside torch", *columns(found["summary"]).values()], cells(found["summary"])),
-    ]
+    head = ["", "scales and sums", "beside torch", *columns(found["summary"]).values()]
+    return words, table(head, cells(found["summary"]))

@@ -1,6 +1,9 @@
 """Markdown of the README's written sections: paragraphs, lists, tables, and the marks around them. A leaf."""
 
+import json
 import textwrap
+from collections.abc import Callable
+from pathlib import Path
 
 WIDTH = 118
 OTHER_BUILD = "It is **stale**: of another build than the report above. Its times are not shown until it is run again."
@@ -18,6 +21,20 @@ def listed(words: list[str]) -> str:
 def table(head: list[str], lines: list[list[str]]) -> str:
     rows = ["| " + " | ".join(line) + " |\n" for line in (head, *lines)]
     return "".join([rows[0], "|---" * len(head) + "|\n", *rows[1:]])
+
+
+def section(
+    report: Path, build: str, where: Callable[[dict], str], say: Callable[[dict], tuple[str, str]]
+) -> list[str]:  # fmt: skip
+    """What `say` says of a report, words and a table, behind `where` it is of; nothing where there is none. One of
+    another build than `build` shows no times."""
+    if not report.is_file():
+        return []
+    found = json.loads(report.read_text())
+    if found["build_id"] != build:
+        return [wrapped(f"{where(found)} {OTHER_BUILD}")]
+    words, lines = say(found)
+    return [wrapped(f"{where(found)} {words}"), lines]
 
 
 def stale(build: str, built: str | None) -> str:

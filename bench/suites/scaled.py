@@ -15,6 +15,7 @@ LIST = (  # M, N, K: what people time 8-bit products on, from prompts to one tok
     (128, 7168, 16384), (64, 24576, 1536), (16, 7168, 16384), (16, 4096, 14336), (1, 8192, 8192),
 )  # fmt: skip
 BLOCKS = "1x128_128x128"
+DEEP_GEMM = "DeepGEMM"  # the peer of these scales
 RECIPES = {  # libgemm's scaling -> torch's names of it
     "tensor": ("TensorWise", "TensorWise"),
     "row": ("RowWise", "RowWise"),

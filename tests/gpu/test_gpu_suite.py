@@ -385,3 +385,16 @@ def test_an_operator_that_breaks_a_promise_is_noticed(check, monkeypatch):
     assert any(check(context()))
     monkeypatch.undo()
     assert not any(check(context()))
+
+
+@pytest.mark.parametrize(("factor", "wrong"), [(1.01, False), (1.05, True), (float("nan"), True)])
+def test_a_layer_of_many_rows_may_differ_from_its_parts_by_little(monkeypatch, factor, wrong):
+    """Of one whose H is made in one launch; of fewer rows by nothing, and by no NaN at all."""
+    case = {**edge_moe.random_layer(0), "gate": "halves", "inner": 64, "experts": 2, "tokens": 64, "top_k": 2}
+    ctx = edge.Context(standin.StandIn(None), CPU, stand_in=True)
+    honest = ctx.lib.moe
+    monkeypatch.setattr(ctx.lib, "moe", lambda *given, **words: honest(*given, **words) * factor)
+    for tokens, refused in ((64, wrong), (63, True)):
+        monkeypatch.setattr(edge_moe_scaled, "random_layer", lambda seed, tokens=tokens: {**case, "tokens": tokens})
+        assert all(any("not what its parts make" in x for x in found) == refused
+                   for found in edge_moe_scaled.scaled_layers(ctx)), tokens  # fmt: skip

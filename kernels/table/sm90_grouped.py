@@ -78,7 +78,7 @@ SCALED_TILES = {
         ("scaled_swap", 32, 64, 136),
     ),
     ("blocks", "exact"): (
-        ("scaled_coop", 128, 128, 387), ("scaled_coop", 128, 192, 381), ("scaled_coop", 128, 64, 240),
+        ("scaled_coop", 128, 128, 387), ("scaled_coop", 128, 192, 390), ("scaled_coop", 128, 64, 240),
         ("scaled_coop_swap", 128, 128, 50), ("scaled_swap", 64, 64, 120), ("scaled_swap", 32, 64, 139),
     ),
 }  # fmt: skip
@@ -86,17 +86,19 @@ SCALED_TILES = {
 WHOLE_TILES = {"exact": ("scaled_coop", 128, 128, 238), "fast": ("scaled_pingpong", 128, 128, 330)}
 
 
-def scaled_config(problem: Problem, family: Family, m: int, n: int, blocks: bool) -> Config:
-    """grouped_config beside the scales: of blocks in each stage, else for each warpgroup."""
+def scaled_config(problem: Problem, family: Family, m: int, n: int, cut: str, blocks: bool) -> Config:
+    """grouped_config beside the scales: of blocks in each stage, else for each warpgroup. Where a tile's end is a large
+    part of its time, it leaves by two buffers in turn: 1 to 7 % of such, and of others nothing for a stage less."""
     owners = 2 if family.cooperative else 1
     parts = m // RUN if family.swap_ab else n * DTYPES[problem.d].bytes // 128
-    leaves = 2 * m * n // parts // owners * DTYPES[problem.d].bytes
+    buffers = 2 if parts > 1 and (cut == "equal" or (blocks and n > 128)) else 1
+    leaves = 2 * buffers * m * n // parts // owners * DTYPES[problem.d].bytes
     step = (m + n) * 128 + (block_scale_bytes(m) if blocks else 0)
     if not blocks:
         leaves += 2 * 4 * (m + n)
     stages = min(8, (TARGETS[90].shared_bytes - SPARE - leaves) // step)
     boxes = m // RUN if family.swap_ab else 1
-    return Config(m, n, 128, 4, stages, parts=parts, persistent=True, a_boxes=boxes)
+    return Config(m, n, 128, 4, stages, parts=parts, persistent=True, a_boxes=boxes, buffers=buffers)
 
 
 def scaled_rows(problem: Problem):

@@ -88,8 +88,11 @@ class GroupOutput:
 
 
 @gluon.jit
-def make_group_output(c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, zero_to):
-    return GroupOutput(make_output((c_desc,), (d_desc,), epilogue, 2), d_ptr, ldd, batch_stride_bias, zero_to)
+def make_group_output(
+    c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, zero_to, BUFFERS: gl.constexpr = 1
+):  # fmt: skip
+    out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS)
+    return GroupOutput(out, d_ptr, ldd, batch_stride_bias, zero_to)
 
 
 @gluon.jit

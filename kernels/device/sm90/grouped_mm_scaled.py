@@ -165,7 +165,7 @@ def grouped_mm_scaled(
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     RUN: gl.constexpr, SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
     SWAP: gl.constexpr, PINGPONG: gl.constexpr, EQUAL: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
-    BLOCKS: gl.constexpr,
+    BLOCKS: gl.constexpr, BUFFERS: gl.constexpr,
 ):  # fmt: skip
     OWNERS: gl.constexpr = 1 if PINGPONG else 2
     COOP: gl.constexpr = not PINGPONG
@@ -186,7 +186,7 @@ def grouped_mm_scaled(
         stages, SWAP, BLOCKS,
     )  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
-    out = make_group_output(c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail)
+    out = make_group_output(c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail, BUFFERS)
     groups_at = Groups(
         offs_ptr, offs_wide, groups, M, N, K, a_step, b_step, d_step, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SWAP,
     )  # fmt: skip

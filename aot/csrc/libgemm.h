@@ -324,7 +324,7 @@ typedef struct libgemm_grouped_mm_args {
   int32_t a_type, d_type, trans_a, trans_b, precision, activation;
   int32_t offs_format; /* libgemm_offs_format */
   int32_t shared_b;    /* 1: one B (and one bias) for all groups; batch_stride_b and batch_stride_bias are not used */
-  void *workspace;
+  void *workspace;    /* NULL, or device memory, 16-byte aligned: see libgemm_grouped_mm_workspace */
   uint64_t workspace_bytes;
   const char *variant;
   libgemm_stream stream;
@@ -346,6 +346,13 @@ typedef struct libgemm_grouped_mm_args {
 /* Set defaults: everything 0 but size, alpha = 1, offs_format = LIBGEMM_ENDS_I32. */
 void libgemm_grouped_mm_args_init(libgemm_grouped_mm_args *args, uint64_t size);
 libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args);
+
+/* Bytes of workspace with which this call runs best on the GPU that owns d (where d is NULL: the current GPU); 0 for
+ * most, and on failure. It holds copies of A or B where one matrix has all groups and fast kernels cannot read it: what
+ * the ends cut is contiguous in it (the rows of a transposed A; K unless A is transposed and B is not), or its address
+ * or leading dimension is no multiple of 16 bytes, or it is 8-bit and K is not contiguous. With shared_b it is that of
+ * the dense call. With less, or none, the call runs too, by a kernel that needs none, as it always does with
+ * batch_invariant. What libgemm_gemm_workspace says of its memory goes for this too. */
 libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args, uint64_t *bytes);
 
 /* ---- Layers of experts ------------------------------------------------------------------------------------------ */

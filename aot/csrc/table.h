@@ -64,7 +64,7 @@ struct row {
   launcher launch;
   int16_t target;
   uint8_t op, a_type, d_type, precision, trans_a, trans_b;
-  uint16_t guard; /* enum guard bits */
+  uint32_t guard; /* enum guard bits */
   uint8_t warps, ctas;
   int16_t block_m, block_n, block_k;
   uint8_t share_a, share_b; /* blocks of a cluster that load A's rows, or B's, for each other; 1: each its own */

@@ -106,6 +106,10 @@ SM90 = [
     Family("grouped_mm", "scaled_coop", cooperative=True, **SCALED),
     Family("grouped_mm", "scaled_pingpong", **SCALED),
     Family("grouped_mm", "pingpong", "sm90.grouped_mm_pingpong", **TMA),
+    Family(
+        "grouped_mm", "columns", "sm90.grouped_mm_columns", guards=("columns", "descriptor_ab"), persistent=True,
+        by_units=True, light_epilogue=True,
+    ),
     Family("grouped_mm", "cluster", "sm90.grouped_mm_cluster", **CLUSTER | {"guards": ("cluster", "descriptor")}),
     Family("moe_mm", "swap", "sm90.moe_mm", "moe_mm", **EXPERTS),
     Family("moe_mm", "coop_swap", "sm90.moe_mm", "moe_mm", cooperative=True, **EXPERTS),

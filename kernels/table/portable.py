@@ -156,5 +156,9 @@ def helper_rows(target: int):
     stands for both 16-bit types."""
     for a, d, precision in (("bf16", "bf16", "exact"), ("f32", "f32", "tf32"), ("e4m3", "bf16", "exact")):
         if target == 90 or (target > 90 and a == "bf16"):
-            problem = Problem("align", a, d, precision, "nn")
-            yield Variant(problem, Config(16, 64, 8, warps=4, stages=1), REFERENCE["align"].kernel, target)
+            problem, kernel = Problem("align", a, d, precision, "nn"), REFERENCE["align"].kernel
+            yield Variant(problem, Config(16, 64, 8, warps=4, stages=1), kernel, target)
+            # What is turned is read and written in whole lines: square tiles.
+            side = 128 if DTYPES[a].bytes == 1 else 64
+            for guard in ((), ("align16",)):
+                yield Variant(problem, Config(side, side, 8, warps=4, stages=1), kernel, target, guard)

@@ -66,6 +66,21 @@ def grouped_rows(problem: Problem):
             yield grouped_variant(problem, kernel, cut, m, n, activated=True)
 
 
+# Of ends that cut columns: rows of A, columns of B, and the rate, which is set and not fitted.
+COLUMN_TILES = ((128, 128, 110), (128, 64, 80))
+
+
+def column_rows(problem: Problem):
+    """The rows for 16-bit packed groups whose columns ends cut: of a B that has K last, as its transposed copy has."""
+    if problem.a == "f32" or problem.layout[1] != "t":
+        return
+    record = PACKED_SM90["columns"]
+    for m, n, rate in COLUMN_TILES[: 1 if problem.d == "f32" else 2]:
+        stages = min(8, (TARGETS[90].shared_bytes - SPARE) // ((m + n) * 128))
+        config = Config(m, n, 64, 4, stages, persistent=True)
+        yield Variant(problem, config, record.kernel, 90, record.guards, rate)
+
+
 # Of 8-bit operands whose rows ends cut, by how they are scaled and added up: family, rows of A, columns of B, and the
 # rate: as measured, but for that of 128 x 64, which is set so low that it serves where few tiles leave processors idle.
 SCALED_TILES = {
@@ -116,7 +131,7 @@ def scaled_rows(problem: Problem):
         found.append(("equal", "unblocked", *WHOLE_TILES[problem.precision]))
     for cut, scales, family, m, n, rate in found:
         record = PACKED_SM90[family]
-        config = scaled_config(problem, record, m, n, scales == "blocks")
+        config = scaled_config(problem, record, m, n, cut, scales == "blocks")
         row = Variant(
             problem, config, record.kernel, 90, tuple(sorted((*record.guards, cut, "linear", scales))), rate
         )  # fmt: skip

@@ -59,7 +59,7 @@ GUARDS = {
     "descriptor": "A, B, C and D start on 16 bytes; their leading dimensions and a row of D are multiples of 16 bytes; "
     "A and B are read (K > 0 and alpha != 0); of whole matrices one product (batch = 1)",
     "descriptor_ab": "A and B start on 16 bytes and their leading dimensions are multiples of 16 bytes; both are read; "
-    "one product",
+    "of whole matrices one product (batch = 1)",
     "gated": "B has columns for a gate and as many for what it gates; without this guard it must not",
     "halved": "TMA can step from the gate's columns to up's: not where they stand in turn along a stored row",
     "paired": "the gate's columns and up's stand in turn along B's stored rows",
@@ -70,6 +70,7 @@ GUARDS = {
     "equal": "ends cut K of an A stored [K][M] and a B stored [K][N], of 8-bit operands [M][K] and [N][K], or none; "
     "groups stand whole stored rows apart",
     "rows": "ends cut the rows of an A stored [M][K]; B's groups stand whole stored rows apart",
+    "columns": "ends cut the columns of a B stored [N][K]; A's groups stand whole stored rows apart",
     "swish": "what gates is silu",
     "blocks": "scales of blocks: for A of 1 x 128, for B of 128 x 128",
     "unblocked": "no scales of blocks",
@@ -80,7 +81,7 @@ GUARDS = {
 TYPE_WORDS = ("a_type", "b_type")
 SCALES = ("a_scale", "b_scale", "scaling", "batch_stride_a_scale", "batch_stride_b_scale")
 BLOCK_SCALES = ("a_scale_stride_m", "a_scale_stride_k", "b_scale_stride_n", "b_scale_stride_k")
-CUTS = ("equal", "rows")  # of them, those that say where groups begin and end
+CUTS = ("columns", "equal", "rows")  # of them, those that say where groups begin and end
 
 
 class SpecError(ValueError):

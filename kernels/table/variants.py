@@ -20,7 +20,14 @@ from kernels.table.portable import (
     sum_rows,
 )
 from kernels.table.sm90 import hopper_rows
-from kernels.table.sm90_grouped import expert_rows, grouped_rows, pointer_rows, scaled_expert_rows, scaled_rows
+from kernels.table.sm90_grouped import (
+    column_rows,
+    expert_rows,
+    grouped_rows,
+    pointer_rows,
+    scaled_expert_rows,
+    scaled_rows,
+)
 from kernels.table.spec import LAYOUTS, Problem, Variant
 from kernels.table.targets import DEFAULT_TARGETS
 from kernels.table.untuned import untuned_rows
@@ -37,6 +44,7 @@ def fast_rows(target: int):
                 yield from scaled_expert_rows(Problem("moe_mm", a, d, precision, layout))
                 continue
             yield from grouped_rows(Problem("grouped_mm", a, d, precision, layout))
+            yield from column_rows(Problem("grouped_mm", a, d, precision, layout))
             if a == d != "f32" and layout[0] == "n":
                 yield from expert_rows(Problem("moe_mm", a, d, precision, layout))
             if a != "f32":

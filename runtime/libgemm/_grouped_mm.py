@@ -179,8 +179,9 @@ def grouped_mm(
 
     a, b   of one dtype: float16, bfloat16, float32 or float8_e4m3fn; one of two float8_e4m3fn may be float8_e5m2
            instead. Each row-major or transposed (one of the last two strides is 1), at any leading dimension, alignment
-           and group stride. 8-bit ones are fast where K is contiguous (a row-major, b transposed), columns are not cut
-           and there is no activation: into bfloat16, where rows are not cut into float32 too, without scales of blocks.
+           and group stride. One that has all groups is copied first where kernels are then faster: where what ends cut
+           is contiguous in it, or it is odd. 8-bit ones are fast where columns are not cut and there is no activation,
+           b [G,K,N] transposed: into bfloat16, where rows are not cut into float32 too, without scales of blocks.
     offs   int32 or int64, contiguous, on the device, where it is read: nothing waits for it. Ends that fall or run past
            what they cut give wrong numbers, but no access outside the arrays.
     c      shape and dtype of out; read only when beta is not 0, then `out` serves where c is None.

@@ -167,6 +167,7 @@ static void check_align16(const struct launch *l, const struct operands *o) {
 
 static void check_cuts(const struct launch *l, const struct operands *o) {
   if (l->row->guard & GUARD_ROWS) REQUIRE(o->ragged == LIBGEMM_RAGGED_M && !o->trans_a, "%s", l->row->name);
+  if (l->row->guard & GUARD_COLUMNS) REQUIRE(o->ragged == LIBGEMM_RAGGED_N && o->trans_b, "%s", l->row->name);
   if (l->row->guard & GUARD_EQUAL) {
     bool contiguous = !o->trans_a && o->trans_b, rows = o->trans_a && !o->trans_b; /* K */
     bool cut_k = o->ragged == LIBGEMM_RAGGED_K && (o->a_bytes == 1 ? contiguous : rows);

@@ -60,19 +60,21 @@ static int legal_args(struct bytes *in, libgemm_gemm_args *a) {
 
 static struct operands described(const libgemm_gemm_args *a) { return OPERANDS_OF(a, a->batch, LIBGEMM_RAGGED_NONE); }
 
-// Returns what stands where A or B is after the copies.
-static void check_copier(const struct launch *l, const libgemm_gemm_args *a, struct stored matrices[2],
-                         struct spans *spans, bool turned[2]) {
+void check_copier(const struct launch *l, int32_t a_type, struct stored matrices[2], struct spans *spans,
+                  bool turned[2]) {
   int64_t blocks = 0;
   static const char *const names[2][7] = {{"a_ptr", "lda", "a_rows", "a_cols", "a_transpose", "a_copy", "copy_lda"},
                                           {"b_ptr", "ldb", "b_rows", "b_cols", "b_transpose", "b_copy", "copy_ldb"}};
-  REQUIRE(l->row->op == OP_ALIGN && width_of(l->row->a_type) == width_of(a->a_type), "%s", l->row->name);
+  REQUIRE(l->row->op == OP_ALIGN && width_of(l->row->a_type) == width_of(a_type), "%s", l->row->name);
   for (int i = 0; i < 2; i++) {
     struct stored *s = &matrices[i];
     if (value(l, names[i][2]) == 0) continue;
     REQUIRE((uint64_t)value(l, names[i][0]) == s->address && (s->rows == 1 || value(l, names[i][1]) == s->ld));
     REQUIRE(value(l, names[i][2]) == s->rows && value(l, names[i][3]) == s->cols, "copy %d", i);
     turned[i] = value(l, names[i][4]) == 1;
+    uint64_t width = (uint64_t)s->bytes, apart = s->rows == 1 ? 0 : (uint64_t)s->ld;
+    bool whole = (s->address | apart * width | (uint64_t)s->cols * width) % 16 == 0;
+    REQUIRE(whole || !(l->row->guard & GUARD_ALIGN16), "%s copies odd rows", l->row->name);
     int64_t ld = value(l, names[i][6]), copied = turned[i] ? s->cols : s->rows;
     blocks += tiles_along(s->rows, l->row->block_m) * tiles_along(s->cols, l->row->block_n);
     *s = (struct stored){(uint64_t)value(l, names[i][5]), copied, turned[i] ? s->rows : s->cols, ld, 1, 0, s->bytes};
@@ -183,7 +185,7 @@ void check_dense(const libgemm_gemm_args *a) {
   check_owners(last, &o, a->bias);
   if (product != seen.launch) {
     REQUIRE(seen.launch[0].device == last->device && reads_ab(a) && a->batch == 1);
-    check_copier(&seen.launch[0], a, in, &spans, turned);
+    check_copier(&seen.launch[0], a->a_type, in, &spans, turned);
   }
   check_product(product, last, a, in, turned, &spans);
   if (spans.count) REQUIRE(owner_of((uint64_t)a->workspace) == last->device, "the workspace is of another GPU");

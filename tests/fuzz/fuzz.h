@@ -203,6 +203,9 @@ const struct row *ask(struct bytes *in, const struct operation *o, const void *g
 // Make the call, which launches the row that explain said, if any. A refused one is followed by one that works.
 bool call_works(const struct operation *o, const void *given, const struct row *said);
 
+// That the launch copies A or B, as stored, to the workspace. `matrices` become what stands there afterwards.
+void check_copier(const struct launch *l, int32_t a_type, struct stored matrices[2], struct spans *spans,
+                  bool turned[2]);
 // What dense.c judges, for a call that comes to the same.
 void check_dense(const libgemm_gemm_args *a);
 // `last` is the call before, of the same input.

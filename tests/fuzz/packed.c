@@ -97,6 +97,22 @@ static void check_matrices(const struct launch *l, const struct operands *o) {
   check_stored(l, 'd', &d);
 }
 
+// What was copied before, each one matrix; *o becomes what was multiplied.
+static void check_copies(const struct launch *copy, const struct launch *l, const libgemm_grouped_mm_args *a,
+                         struct operands *o) {
+  struct spans spans = spans_of(a->workspace, a->workspace_bytes);
+  struct stored in[2] = {stored_as(o, 'a'), stored_as(o, 'b')};
+  bool turned[2] = {false, false};
+  bool cuts_k = a->ragged == LIBGEMM_RAGGED_K;
+  REQUIRE(reads_ab(a) && copy->device == l->device);
+  check_copier(copy, a->a_type, in, &spans, turned);
+  REQUIRE(value(copy, "a_rows") == 0 || cuts_rows(a) || cuts_k, "an A of each group was copied");
+  REQUIRE(value(copy, "b_rows") == 0 || cuts_columns(a) || cuts_k, "a B of each group was copied");
+  REQUIRE(owner_of((uint64_t)a->workspace) == l->device, "the workspace is of another GPU");
+  o->a = (const void *)(uintptr_t)in[0].address, o->lda = in[0].ld, o->trans_a ^= turned[0];
+  o->b = (const void *)(uintptr_t)in[1].address, o->ldb = in[1].ld, o->trans_b ^= turned[1];
+}
+
 // A B that all groups share: one product.
 static libgemm_gemm_args as_dense(const libgemm_grouped_mm_args *a) {
   libgemm_gemm_args d = {.m = a->m, .n = a->n, .k = a->k, .batch = 1, .a = a->a, .b = a->b, .c = a->c, .d = a->d};
@@ -116,21 +132,22 @@ static void check_launch(const libgemm_grouped_mm_args *a) {
     REQUIRE(seen.launches == 0, "%d launches of nothing", seen.launches);
     return;
   }
-  const struct launch *l = &seen.launch[0];
+  const struct launch *l = &seen.launch[seen.launches - 1];
   if (a->shared_b) {
     libgemm_gemm_args dense = as_dense(a);
     check_dense(&dense);
     return;
   }
-  REQUIRE(seen.launches == 1, "%d launches", seen.launches);
-  check_limits(l);
-  check_types(l, a->a_type, a->b_type);
-  REQUIRE(l->row->op == OP_GROUPED_MM && l->row->d_type == a->d_type);
-  REQUIRE(l->row->precision == a->precision && l->row->trans_a == a->trans_a && l->row->trans_b == a->trans_b);
-  REQUIRE(value(l, "M") == a->m && value(l, "N") == a->n && value(l, "K") == (reads_ab(a) ? a->k : 0));
+  REQUIRE(seen.launches == 1 || seen.launches == 2, "%d launches", seen.launches);
   struct operands o = OPERANDS_OF(a, a->groups, a->ragged);
-  check_matrices(l, &o);
+  for (int i = 0; i < seen.launches; i++) check_limits(&seen.launch[i]);
   check_owners(l, &o, a->groups ? a->bias : NULL);
+  if (seen.launches == 2) check_copies(&seen.launch[0], l, a, &o);
+  check_types(l, a->a_type, a->b_type);
+  REQUIRE(l->row->op == OP_GROUPED_MM && l->row->d_type == a->d_type && l->row->precision == a->precision);
+  REQUIRE(l->row->trans_a == o.trans_a && l->row->trans_b == o.trans_b);
+  REQUIRE(value(l, "M") == a->m && value(l, "N") == a->n && value(l, "K") == (reads_ab(a) ? a->k : 0));
+  check_matrices(l, &o);
   check_ends(l, a);
   check_scalars(l, a->alpha, a->beta, a->activation, (uint64_t)a->bias);
   if (a->bias && a->groups > 1) REQUIRE(value(l, "batch_stride_bias") == a->batch_stride_bias);

@@ -67,6 +67,29 @@ def neighbours_of(case: Case) -> tuple:
     return NEIGHBOURS[:1] if case.a_type == "e4m3" else NEIGHBOURS
 
 
+def columns_cases(case: Case, activations, large: bool):
+    """Ends that cut the columns of a B that has K last; C and D may stand anywhere."""
+    epilogue = {"alpha": -0.5, "beta": 2.0, "bias": "each", "activation": activations[-1]}
+    case = replace(case, ragged="n")
+    odd = {"pads": (8, 16, 5, 3), "leads": (0, 0, 1, 3)}
+    yield cut(case, FEW, m=136, k=200, **epilogue, c="separate", tail=9, zero=True, **odd)
+    for i, sizes in enumerate((SMALL, AROUND_A_TILE, AROUND_TWO, (500,), MOSTLY_EMPTY, FULL, (0,) * 130)):
+        words = {"wide": i % 2 == 1, "tail": (0, 70)[i % 3 == 0], "zero": i % 2 == 0}
+        m, k = (136, 128, 1000, 8, 120, 1, 24)[i], (64, 512)[i % 2]
+        yield cut(case, sizes, m=m, k=k, **words)
+        more = {**words, **epilogue, "activation": activations[i % len(activations)], "zero": i % 2 == 1}
+        c, bias = ("in_place", "separate", "out")[i % 3], ("row", "each")[i % 2]
+        yield cut(case, sizes, m=m, k=200, **{**more, "c": c, "bias": bias, **odd})
+    for k in (8, 64, 72, 200, 512):
+        for m in (1, 7, 130):
+            yield cut(case, (70, 33, 1, 130), m=m, k=k, bias="row")
+    for values in neighbours_of(case):
+        yield cut(case, (70, 33, 1, 130, 16, 8, 64), m=136, k=200, values=values, beta=1.0, c="separate")
+        yield cut(case, (1, 1, 64, 1, 63, 2, 0, 5), m=64, k=72, values=values, tail=5)
+    if large:
+        yield cut(case, (5000, 1, 0, 3000), m=2056, k=448, tail=300, zero=True)  # many tiles for each block
+
+
 def inner_cases(case: Case, activations, large: bool):
     """Ends that cut K, of an A and a B that are not contiguous in it, or of 8-bit ones, which are."""
     epilogue = {"alpha": -0.5, "beta": 2.0, "bias": "each", "activation": activations[-1]}
@@ -162,6 +185,8 @@ def group_cases(v):
         case = replace(case, scaling=BLOCK_SCALINGS[0] if "_blocks" in v.name else "row", e5m2=e5m2_of(v))
     fits_k = v.a_type == "e4m3" or (v.trans_a and not v.trans_b)
     inner, batch = (shared_inner_cases, shared_batch_cases) if "_cluster" in v.name else (inner_cases, batch_cases)
-    kinds = (rows_cases,) if "_rows" in v.name else (inner, batch) if fits_k else (batch,)
+    kinds = (inner, batch) if fits_k else (batch,)
+    if "_rows" in v.name or "_columns" in v.name:
+        kinds = (rows_cases,) if "_rows" in v.name else (columns_cases,)
     for cases in kinds:
         yield from cases(case, (None,) if v.linear else ACTIVATIONS, large=v.target != 0)

@@ -242,6 +242,23 @@ def many(ctx: Context):
         )
 
 
+def turned_groups(ctx: Context):
+    """Packed groups whose ends cut what is contiguous, at odd places and of a matrix whose rows are odd: A or B is
+    turned in the workspace, where that pays."""
+    sizes = (30, 0, 1, 51, 7, 20) if ctx.stand_in else (300, 0, 1, 513, 77, 200)
+    cases = (("m", True, False), ("m", True, True), ("k", False, True), ("k", False, False), ("k", True, True))
+    epilogue = {"alpha": -0.5, "beta": 2.0, "c": "separate", "bias": "each"}
+    for (a, d, precision), (ragged, trans_a, trans_b) in itertools.product(types_of("grouped_mm"), cases):
+        case = Case(
+            entry="grouped_mm", a_type=a, d_type=d, precision=precision, trans_a=trans_a, trans_b=trans_b,
+            ragged=ragged, groups=len(sizes), cuts=sizes, m=520, n=1008, k=1104,
+        )  # fmt: skip
+        for i, words in enumerate(({}, epilogue, {"pads": (3, 5, 0, 0)}, {"values": "nan_odd"}, {"values": "inf_odd"})):
+            if words.get("values") == "inf_odd" and a == "e4m3":
+                continue  # which has no infinity
+            yield ctx.run(replace(case, seed=i, tail=i % 3 * 20, zero=i % 2 == 1, wide=i % 2 == 0, **words))
+
+
 def lying_ends(ctx: Context):
     """Ends that fall, are negative or run past the rows: no access outside the buffers, and each row in one group."""
     tables = ([50, 20, 400, 120], [-5, -1, 60, 30], [10**6, 0, 150, 151], [0, -(2**31), 2**31 - 1, 7], [0, 30, 0, 30])

@@ -52,6 +52,7 @@ EDGE = (
     edge.empty,
     edge.many,
     edge_cuda.large_offsets,
+    edge.turned_groups,
     edge.lying_ends,
     edge.lying_ends_of_groups,
     edge.repeatable,

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from numerics import interpret
 
-# rows, columns, leading dimension and elements before the first, as stored: tiles are 32 x 64
+# rows, columns, leading dimension and elements before the first, as stored: tiles are 16 x 64, or 64 x 64
 SHAPES = {
     "odd ld": (40, 70, 71, 0),
     "odd start": (33, 65, 80, 1),
@@ -16,6 +16,12 @@ SHAPES = {
     "whole tiles": (64, 128, 129, 1),
     "packed": (31, 63, 63, 0),
 }
+WHOLE = {
+    "one tile": (64, 64, 64, 0),
+    "parts of tiles": (70, 136, 144, 0),
+    "one row": (1, 8, 8, 0),
+    "tall": (200, 16, 72, 8),
+}
 NONE = (0, 70, 71, 0)  # an operand that needs no copy
 
 
@@ -25,6 +31,12 @@ def jobs():
             for which, a, b in (("a", shape, NONE), ("b", NONE, shape), ("both", shape, SHAPES["odd both"])):
                 turn = {"a": turned, "b": turned != (which == "both")}
                 yield {"id": f"{type_}-{name}-{which}-{turned:d}", "type": type_, "a": a, "b": b, "turn": turn}
+    turn = {"a": True, "b": True}
+    for type_, (guard, shapes) in itertools.product(("bf16", "f32"), (((), SHAPES), (("align16",), WHOLE))):
+        for name, shape in shapes.items():
+            for which, a, b in (("a", shape, NONE), ("both", shape, next(iter(shapes.values())))):
+                job_id = f"square-{type_}-{name}-{which}-{len(guard)}"
+                yield {"id": job_id, "type": type_, "a": a, "b": b, "turn": turn, "square": True, "guard": guard}
 
 
 def faults():

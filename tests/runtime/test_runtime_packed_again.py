@@ -170,6 +170,20 @@ def test_a_known_call_moves_the_version_of_out_and_runs_on_the_current_stream():
 
 @needs(90)
 @in_stand_in()
+def test_a_known_call_that_turns_an_operand_has_a_workspace_of_its_own():
+    """B's columns are cut and contiguous: it is copied first, where later calls' other addresses say."""
+    install()
+    a, out = Tensor(at(0), (3, 1000, 1024)), Tensor(at(8), (1000, 1536))
+    for place in (1, 2, 1, 4):
+        libgemm.grouped_mm(a, Tensor(at(place), (1024, 1536)), ends(3), out=out)
+    copies = [values(launch) for launch in launches()[::2]]
+    spaces = [made.pointer for made in torch.made]
+    assert [copy["b_copy"] for copy in copies] == spaces and len(set(spaces)) == 4
+    assert [copy["b_ptr"] for copy in copies] == [at(1), at(2), at(1), at(4)]
+
+
+@needs(90)
+@in_stand_in()
 def test_a_known_call_has_a_workspace_of_its_own():
     install()
     a, b, out = Tensor(at(0), (1, 8192)), Tensor(at(1), (8192, 64)), Tensor(at(3), (1, 64))

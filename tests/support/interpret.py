@@ -241,7 +241,9 @@ def copied(job: dict, letter: str, matrix: np.ndarray, row) -> tuple[np.ndarray,
 
 def align(job: dict) -> list[str]:
     """portable/align.py, its two waits left out: the copies, bit by bit, and all the memory around them."""
-    row = next(r for r in table().values() if r.problem.op == "align" and r.problem.a == job["type"])
+    rows = [r for r in table().values() if r.problem.op == "align" and r.problem.a == job["type"]]
+    row = next(r for r in rows if r.guard == tuple(job.get("guard", ())) and
+               (r.config.block_m == r.config.block_n) == job.get("square", False))  # fmt: skip
     module = without_waits("portable.align")
     kind = {"bf16": "uint16", "f32": "uint32"}[job["type"]]
     sources = {letter: stored(job, letter, kind) for letter in "ab"}
@@ -259,7 +261,8 @@ def align(job: dict) -> list[str]:
         values |= {f"{letter}_rows": rows, f"{letter}_cols": cols, f"{letter}_transpose": int(job["turn"][letter])}
         values[f"copy_ld{letter}"] = wanted[letter][1]
         blocks += -(-rows // row.config.block_m) * -(-cols // row.config.block_n)
-    tile = {"BLOCK_M": row.config.block_m, "BLOCK_N": row.config.block_n}
+    known = row.constexprs()
+    tile = {name: known[name] for name in module.align.arg_names if name in known}
     names = [name for name in module.align.arg_names if name not in tile]
     arguments = {name: typed(row.argument_type(name), (values | job.get("changed", {}))[name]) for name in names}
     module.align[(blocks,)](**arguments, **tile)

@@ -94,6 +94,14 @@ libgemm_status check_workspace(const void *workspace, uint64_t bytes, uint64_t n
               workspace, (unsigned long long)bytes, (unsigned long long)needed, function);
 }
 
+HOT libgemm_status check_spare_workspace(const void *workspace, uint64_t bytes, const struct device *device) {
+  if (!workspace || !bytes) return LIBGEMM_OK;
+  TRY(check_pointer("workspace", (CUdeviceptr)workspace, device));
+  if ((uint64_t)workspace % 16)
+    return fail(LIBGEMM_INVALID_ARGUMENT, "workspace = %p: a multiple of 16 is needed", workspace);
+  return LIBGEMM_OK;
+}
+
 __extension__ typedef __int128 wide; /* strides and counts are the caller's: 64 bits may not hold their product */
 
 HOT static libgemm_status check_d(const struct operands *o) {

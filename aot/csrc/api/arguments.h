@@ -63,6 +63,9 @@ libgemm_status check_scale_strides(const char *row_name, int64_t rows, int64_t r
 /* INVALID_ARGUMENT unless a workspace that a call cannot go without has the bytes that `function` told. */
 libgemm_status check_workspace(const void *workspace, uint64_t bytes, uint64_t needed, const char *function);
 
+/* INVALID_ARGUMENT unless one that it can go without is none, or can be used. */
+libgemm_status check_spare_workspace(const void *workspace, uint64_t bytes, const struct device *device);
+
 /* INVALID_ARGUMENT unless every leading dimension that counts covers a stored row, C and D are in one place only with
  * equal strides, and no two matrices D share an element. Of operands as the caller gave them, with some D. */
 libgemm_status check_strides(const struct operands *operands);

@@ -45,20 +45,16 @@ HOT static void set_memory(const libgemm_gemm_args *a, const struct operands *o,
     return;
   }
   bool reads_a = tma_reads_a(o), reads_b = tma_reads_b(o), cd = tma_stores_d(o);
-  if (reads_a && reads_b) p->met |= GUARD_DESCRIPTOR_AB | (cd ? GUARD_DESCRIPTOR : 0);
-  p->memory = READS_AB | (reads_a ? 0 : MISALIGNED_A) | (reads_b ? 0 : MISALIGNED_B) | (cd ? TMA_CD : 0);
+  p->met_by_copies = GUARD_DESCRIPTOR_AB | (cd ? GUARD_DESCRIPTOR : 0);
+  if (reads_a && reads_b) p->met |= p->met_by_copies;
+  p->memory = READS_AB | (reads_a ? 0 : MISALIGNED_A) | (reads_b ? 0 : MISALIGNED_B);
 }
 
 HOT static libgemm_status check_pointers(const libgemm_gemm_args *a, const struct operands *o,
                                          const struct device *device) {
   TRY(check_operands(o, a->bias, device));
   if (a->scaling != LIBGEMM_SCALING_NONE && o->reads_ab) TRY(check_scales(a->a_scale, a->b_scale, device));
-  if (a->workspace && a->workspace_bytes) {
-    TRY(check_pointer("workspace", (CUdeviceptr)a->workspace, device));
-    if ((uint64_t)a->workspace % 16)
-      return fail(LIBGEMM_INVALID_ARGUMENT, "workspace = %p: a multiple of 16 is needed", a->workspace);
-  }
-  return LIBGEMM_OK;
+  return check_spare_workspace(a->workspace, a->workspace_bytes, device);
 }
 
 HOT static void fill_call(const libgemm_gemm_args *a, const struct operands *o, struct call *call) {

@@ -47,7 +47,7 @@ libgemm_status check_grouped(const libgemm_grouped_mm_args *args, libgemm_groupe
   TRY(read_args(args, offsetof(libgemm_grouped_mm_args, batch_stride_a), a, sizeof *a, "libgemm_grouped_mm_args"));
   STATE_PROBLEM(p, OP_GROUPED_MM, a);
   STATE_MATRICES(p, a);
-  p->count = a->groups;
+  p->count = a->groups, p->ragged = a->ragged;
   p->wants |= a->batch_invariant ? WANT_BATCH_INVARIANT : 0;
   TRY(state_types(p, a->b_type));
   TRY(check_problem(p));
@@ -113,6 +113,23 @@ unsigned grouped_guards(const libgemm_grouped_mm_args *a, const struct operands 
   return (is_aligned(o) ? GUARD_ALIGN16 : 0) | tma_guards(o) | scaling_guard(a->scaling);
 }
 
+/* What copies of A and B could do, where each operand that needs one has all groups in one matrix. */
+static void state_copies(const libgemm_grouped_mm_args *a, const struct operands *o, struct problem *p) {
+  bool packs_a = o->ragged == LIBGEMM_RAGGED_M || o->ragged == LIBGEMM_RAGGED_K;
+  bool packs_b = o->ragged == LIBGEMM_RAGGED_N || o->ragged == LIBGEMM_RAGGED_K;
+  if (!o->reads_ab || a->batch_invariant) return; /* whether they pay depends on M */
+  struct problem copied = *p;
+  copied.memory = READS_AB | (tma_reads_a(o) ? 0 : MISALIGNED_A) | (tma_reads_b(o) ? 0 : MISALIGNED_B);
+  struct copies c = copies_of(&copied);
+  if ((!c.rows[0] && !c.rows[1]) || (c.rows[0] && !packs_a) || (c.rows[1] && !packs_b)) return;
+  struct operands after = *o;
+  if (c.rows[0]) after.a = NULL, after.lda = c.ld[0], after.trans_a ^= c.turn[0];
+  if (c.rows[1]) after.b = NULL, after.ldb = c.ld[1], after.trans_b ^= c.turn[1];
+  p->memory = copied.memory;
+  p->met_by_copies = tma_guards(&after);
+  p->workspace_bytes = a->workspace ? a->workspace_bytes : 0;
+}
+
 libgemm_status check_grouped_pointers(const libgemm_grouped_mm_args *a, const struct operands *o,
                                       const struct device *device) {
   bool wide = a->offs_format == LIBGEMM_ENDS_I64 || a->offs_format == LIBGEMM_OFFSETS_I64;
@@ -151,15 +168,22 @@ static int64_t most_tiles(const libgemm_grouped_mm_args *a, const struct row *ro
   return least(each, INT32_MAX) * a->groups;
 }
 
+static void set_memory(const libgemm_grouped_mm_args *a, const struct operands *o, struct problem *p) {
+  p->met = grouped_guards(a, o);
+  state_copies(a, o, p);
+}
+
 /* Which row runs, loaded, and on how many blocks at most: persistent ones need not be more than can be resident. */
 static libgemm_status make_plan(const struct problem *problem, const struct device *device, struct plan *plan) {
   struct choice chosen;
   TRY(choose(problem, device->gpu.target, &chosen));
   const struct row *row = chosen.row;
   TRY(load_row(row, device));
+  if (chosen.copier) TRY(load_row(chosen.copier, device));
   bool shares_k = row->guard & GUARD_CLUSTER; /* then there is a cluster for each tile */
   int64_t blocks = shares_k ? INT64_MAX : (int64_t)device->gpu.multiprocessors * resident_blocks(row, device);
-  *plan = (struct plan){.row = row, .splits = split_count(row, &chosen.seen), .blocks = blocks};
+  *plan =
+      (struct plan){.row = row, .splits = split_count(row, &chosen.seen), .blocks = blocks, .copier = chosen.copier};
   return LIBGEMM_OK;
 }
 
@@ -169,8 +193,11 @@ static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operand
   const struct plan *plan;
   struct call call;
   TRY(check_grouped_pointers(a, o, device));
+  TRY(check_spare_workspace(a->workspace, p->workspace_bytes, device));
   TRY(plan_for(p, device, make_plan, &made, &plan));
   place_grouped(a, o, &call);
+  CUdeviceptr workspace = (CUdeviceptr)a->workspace;
+  if (plan->copier) TRY(queue_copies(p, plan->copier, device, &call, &workspace, a->stream));
   call.function = function_of(plan, device);
   TRY(find_maps(plan, device, &call));
   call.splits = plan->splits;
@@ -190,7 +217,7 @@ libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
     libgemm_gemm_args dense = as_gemm(&a);
     return libgemm_gemm(&dense);
   }
-  problem.met = grouped_guards(&a, &operands);
+  set_memory(&a, &operands, &problem);
   RETURN_ON_OWNER("d", a.d, device, run(&a, &operands, &problem, device));
 }
 
@@ -198,12 +225,25 @@ libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args,
   libgemm_grouped_mm_args a;
   struct operands operands;
   struct problem problem;
+  struct choice chosen;
+  const struct device *device;
   if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
-  *bytes = 0; /* no row of this table needs one */
+  *bytes = 0;
   TRY(check_grouped(args, &a, &operands, &problem));
-  if (!a.shared_b) return LIBGEMM_OK;
-  libgemm_gemm_args dense = as_gemm(&a);
-  return libgemm_gemm_workspace(&dense, bytes);
+  if (a.shared_b) {
+    libgemm_gemm_args dense = as_gemm(&a);
+    return libgemm_gemm_workspace(&dense, bytes);
+  }
+  if (is_empty(&a)) return LIBGEMM_OK;
+  set_memory(&a, &operands, &problem);
+  if (!problem.met_by_copies) return LIBGEMM_OK; /* no row of this table needs any for itself */
+  problem.workspace_bytes = UINT64_MAX;
+  TRY(device_for("d", (CUdeviceptr)a.d, &device));
+  TRY(choose_on(&problem, &device->gpu, &chosen));
+  if (!chosen.copier) return LIBGEMM_OK;
+  struct copies copies = copies_of(&problem);
+  *bytes = copies.bytes[0] + copies.bytes[1];
+  return LIBGEMM_OK;
 }
 
 libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, int32_t target, libgemm_choice *choice) {
@@ -218,6 +258,6 @@ libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, i
   }
   TRY(explain_gpu(target, &gpu));
   if (is_empty(&a)) return explain_on(NULL, &gpu, choice);
-  problem.met = grouped_guards(&a, &operands);
+  set_memory(&a, &operands, &problem);
   return explain_on(&problem, &gpu, choice);
 }

@@ -55,7 +55,7 @@ struct memory_of_thread {
 static _Thread_local struct memory_of_thread *memory; /* NULL: nothing kept yet */
 
 /* Keys are compared as bytes: they must have no padding. */
-_Static_assert(sizeof(struct problem) == 16 * sizeof(int32_t) + 6 * sizeof(int64_t) + sizeof(char *),
+_Static_assert(sizeof(struct problem) == 18 * sizeof(int32_t) + 8 * sizeof(int64_t) + sizeof(char *),
                "struct problem has padding");
 _Static_assert(sizeof(struct matrix) == 6 * sizeof(int64_t) + 2 * sizeof(int32_t) + sizeof(struct box),
                "a matrix is compared whole: it has no padding");

@@ -5,16 +5,25 @@
 enum { FEW_ROWS = 128 };
 
 /* Tensor cores take operands of other than 16 bits only where K comes last. So do the rows for few rows of a 16-bit A:
- * transposed, TMA brings 64 of them at least. */
+ * transposed, TMA brings 64 of them at least. Of packed 16-bit groups what ends cut must not be what is contiguous. */
 static bool wants_k_last(const struct problem *p) { return dtype_bytes(p->a_type) != 2; }
-static bool turns_a(const struct problem *p) { return p->trans_a && (wants_k_last(p) || p->m <= FEW_ROWS); }
-static bool turns_b(const struct problem *p) { return !p->trans_b && wants_k_last(p); }
+static bool cuts(const struct problem *p, int32_t ragged) {
+  return p->op == OP_GROUPED_MM && p->ragged == ragged && !wants_k_last(p);
+}
+static bool turns_a(const struct problem *p) {
+  if (cuts(p, LIBGEMM_RAGGED_K)) return !p->trans_a;
+  return p->trans_a && (wants_k_last(p) || cuts(p, LIBGEMM_RAGGED_M) || (p->op == OP_GEMM && p->m <= FEW_ROWS));
+}
+static bool turns_b(const struct problem *p) {
+  return p->trans_b ? cuts(p, LIBGEMM_RAGGED_K) : wants_k_last(p) || cuts(p, LIBGEMM_RAGGED_N);
+}
 
 struct copies copies_of(const struct problem *p) {
   const uint64_t most = (uint64_t)1 << 61;                    /* no memory is larger, and two of them can be added */
   int64_t bytes = dtype_bytes(p->a_type), step = 128 / bytes; /* rows of a copy begin on 128 bytes */
-  struct copies c = {.rows = {p->trans_a ? p->k : p->m, p->trans_b ? p->n : p->k},
-                     .cols = {p->trans_a ? p->m : p->k, p->trans_b ? p->k : p->n},
+  int64_t m = p->m, n = p->whole_n, k = p->whole_k;
+  struct copies c = {.rows = {p->trans_a ? k : m, p->trans_b ? n : k},
+                     .cols = {p->trans_a ? m : k, p->trans_b ? k : n},
                      .turn = {turns_a(p), turns_b(p)}};
   const unsigned misaligned[] = {MISALIGNED_A, MISALIGNED_B};
   for (int i = 0; i < 2; i++) {
@@ -26,22 +35,41 @@ struct copies copies_of(const struct problem *p) {
   return c;
 }
 
+/* Of the rows that copy, the one for these: square tiles where something is turned, whole pieces of 16 bytes where all
+ * that is copied has them. */
+static const struct row *copier_of(const struct problem *p, const struct copies *c, const struct row *first,
+                                   const struct row *end) {
+  const unsigned misaligned[] = {MISALIGNED_A, MISALIGNED_B};
+  bool turned = false, whole = true;
+  for (int i = 0; i < 2; i++) {
+    if (!c->rows[i]) continue;
+    turned |= c->turn[i];
+    whole &= !(p->memory & misaligned[i]) && c->cols[i] * dtype_bytes(p->a_type) % 16 == 0;
+  }
+  const struct row *best = first;
+  for (const struct row *row = first; row < end; row++) {
+    bool fits = (row->block_m == row->block_n) == turned && (whole || !(row->guard & GUARD_ALIGN16));
+    if (fits && (best == first || row->guard & GUARD_ALIGN16)) best = row;
+  }
+  return best;
+}
+
 void aligned_first(const struct problem *p, const struct target *target, float us, struct choice *choice) {
   struct problem copy = {.op = OP_ALIGN, .a_type = LIBGEMM_BF16, .d_type = LIBGEMM_BF16};
-  int first, end, copier;
+  int first, end, copiers, past;
   if (p->a_type == LIBGEMM_F32)
     copy = (struct problem){.op = OP_ALIGN, .a_type = LIBGEMM_F32, .d_type = LIBGEMM_F32, .precision = LIBGEMM_TF32};
   if (p->a_type == LIBGEMM_E4M3) {
     if (p->wants & WANT_BATCH_INVARIANT) return; /* where it pays depends on M, and rows without it add otherwise */
     copy.a_type = LIBGEMM_E4M3;
   }
-  bucket_of(&copy, target, &copier, &end);
-  if (!(p->memory & READS_AB) || copier == end || (p->a_type == LIBGEMM_F32 && p->precision != LIBGEMM_TF32)) return;
+  bucket_of(&copy, target, &copiers, &past);
+  if (!(p->memory & READS_AB) || copiers == past || (p->a_type == LIBGEMM_F32 && p->precision != LIBGEMM_TF32)) return;
   struct copies copies = copies_of(p);
   uint64_t bytes = copies.bytes[0] + copies.bytes[1];
   if (bytes == 0 || bytes > p->workspace_bytes) return;
   struct problem seen = *p;
-  seen.met |= GUARD_DESCRIPTOR_AB | (p->memory & TMA_CD ? GUARD_DESCRIPTOR : 0);
+  seen.met = (p->met & ~(unsigned)(GUARD_ROWS | GUARD_COLUMNS | GUARD_EQUAL)) | p->met_by_copies;
   if (copies.rows[0]) seen.a_stride = 3, seen.trans_a ^= copies.turn[0];
   if (copies.rows[1]) seen.b_stride = 3, seen.trans_b ^= copies.turn[1];
   seen.workspace_bytes -= bytes;
@@ -50,7 +78,8 @@ void aligned_first(const struct problem *p, const struct target *target, float u
   const struct row *row = fastest(&seen, first, end, 0, &seen_us);
   float copy_us = 3 + (float)bytes * 2 / machine.memory * 1e-3f; /* a launch, and each byte read and written */
   if (!row || !(row->guard & (GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB)) || seen_us + copy_us >= us) return;
-  *choice = (struct choice){.row = row, .copier = &rows[copier], .copy_us = copy_us, .seen = seen};
+  const struct row *copier = copier_of(p, &copies, &rows[copiers], &rows[past]);
+  *choice = (struct choice){.row = row, .copier = copier, .copy_us = copy_us, .seen = seen};
 }
 
 libgemm_status queue_copies(const struct problem *p, const struct row *copier, const struct device *device,

@@ -109,27 +109,29 @@ enum { LEAST_TILE_M = 32, LEAST_TILE_N = 64 }; /* of rows that leave all memory 
 
 /* Whether all groups of an operand are one matrix to TMA, and kernels can count the tiles. */
 static bool engine_counts(const struct operands *o) {
-  bool cut_m = o->ragged == LIBGEMM_RAGGED_M;
+  bool cut_m = o->ragged == LIBGEMM_RAGGED_M, cut_n = o->ragged == LIBGEMM_RAGGED_N;
   /* Within a stored row it begins only at multiples of 16 bytes (an illegal instruction elsewhere: seen on an H200),
    * and a group begins anywhere: what is cut must not be what is contiguous. Rows for 8-bit operands, of which K is,
    * begin before their group. */
   bool k_is_contiguous = !o->trans_a && o->trans_b, k_is_stored_rows = o->trans_a && !o->trans_b;
-  if (cut_m && o->trans_a) return false;
+  if ((cut_m && o->trans_a) || (cut_n && !o->trans_b)) return false;
   if (o->ragged == LIBGEMM_RAGGED_K && !(o->a_bytes == 1 ? k_is_contiguous : k_is_stored_rows)) return false;
   int64_t d_step = whole_step(o->batch_stride_d, o->ldd, o->m, o->groups);
   if (whole_step(o->batch_stride_a, o->lda, o->trans_a ? o->k : o->m, o->groups) < 0 || d_step < 0) return false;
   if (whole_step(o->batch_stride_b, o->ldb, o->trans_b ? o->n : o->k, o->groups) < 0) return false;
   if (o->reads_c && whole_step(o->batch_stride_c, o->ldc, o->m, o->groups) != d_step) return false;
   /* Kernels count tiles in 32 bits: of 128 groups that may lie, or of all. */
-  int64_t tiles = ceil_div(o->m, LEAST_TILE_M) * ceil_div(o->n, LEAST_TILE_N), together = cut_m ? 128 : o->groups;
+  int64_t tiles = ceil_div(o->m, LEAST_TILE_M) * ceil_div(o->n, LEAST_TILE_N),
+          together = cut_m || cut_n ? 128 : o->groups;
   return tiles <= MOST_TILES / together;
 }
 
 unsigned tma_guards(const struct operands *o) {
   if (o->m == 0 || o->n == 0 || !o->reads_ab) return 0;
-  unsigned met = tma_reads_a(o) && tma_reads_b(o) && tma_stores_d(o) ? GUARD_DESCRIPTOR : 0;
-  if (o->ragged == LIBGEMM_RAGGED_N || !engine_counts(o)) return met;
-  return met | (o->ragged == LIBGEMM_RAGGED_M ? GUARD_ROWS : GUARD_EQUAL);
+  static const unsigned cuts[] = {GUARD_ROWS, GUARD_COLUMNS, GUARD_EQUAL, GUARD_EQUAL}; /* by libgemm_ragged */
+  unsigned met = tma_reads_a(o) && tma_reads_b(o) ? GUARD_DESCRIPTOR_AB : 0;
+  if (met && tma_stores_d(o)) met |= GUARD_DESCRIPTOR;
+  return met | (engine_counts(o) ? cuts[o->ragged] : 0);
 }
 
 HOT void place_operands(const struct operands *o, struct call *call) {

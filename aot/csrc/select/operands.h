@@ -51,8 +51,8 @@ bool tma_reads_a(const struct operands *operands);
 bool tma_reads_b(const struct operands *operands);
 bool tma_stores_d(const struct operands *operands);
 
-/* Guard bits of the rows for groups that leave all memory to TMA: GUARD_DESCRIPTOR, GUARD_ROWS,
- * GUARD_EQUAL. */
+/* Guard bits of the rows for groups that leave memory to TMA: GUARD_DESCRIPTOR, GUARD_DESCRIPTOR_AB, GUARD_ROWS,
+ * GUARD_COLUMNS, GUARD_EQUAL. */
 unsigned tma_guards(const struct operands *operands);
 
 /* Begin a launch's arguments: everything 0 but what the matrices are. The maps of tensors are left as they are. */

@@ -46,15 +46,16 @@ enum guard {
   GUARD_HALVED = 4096,
   GUARD_PAIRED = 8192,
   GUARD_BLOCKS = 16384,
-  GUARD_UNBLOCKED = 32768
+  GUARD_UNBLOCKED = 32768,
+  GUARD_COLUMNS = 65536
 };
 
-/* What is true of one product's memory, whatever its rows need: what a copy to aligned rows could do for it. */
+/* What is true of the memory of A and B, each in one piece: what a copy to aligned rows, or a transposed one, could do.
+ */
 enum memory {
   READS_AB = 1,
   MISALIGNED_A = 2, /* TMA cannot address A */
-  MISALIGNED_B = 4,
-  TMA_CD = 8 /* it can address C and D */
+  MISALIGNED_B = 4
 };
 
 /* What is asked of the row. */
@@ -71,11 +72,14 @@ struct problem {
   int32_t device;             /* ordinal, where a call is made; 0 to explain one */
   int32_t a_stride, b_stride; /* stride_class of A's and B's leading dimension */
   int64_t m, n, k;
+  int64_t whole_n, whole_k;                      /* N and K as A and B hold them: of all groups, where ends cut them */
   int64_t count;                                 /* products (batch), or groups */
   int64_t rows;                                  /* expected rows of one product */
   uint64_t workspace_bytes;                      /* what the caller gives; 0 without a workspace */
   int multiprocessors, shared_bytes, capability; /* of the GPU: state_gpu */
   unsigned met, memory, wants; /* guard bits whose conditions on memory the operands meet; enum memory; enum wish */
+  unsigned met_by_copies;      /* guard bits that are met too once A and B are copied */
+  int32_t ragged;              /* libgemm_ragged, of groups */
   const char *variant;
 };
 
@@ -106,9 +110,10 @@ static inline libgemm_status state_types(struct problem *problem, int32_t b_type
   } while (0)
 
 /* And what those state that describe matrices: their sizes. */
-#define STATE_MATRICES(problem, args)                                                               \
-  do {                                                                                              \
-    (problem)->m = (problem)->rows = (args)->m, (problem)->n = (args)->n, (problem)->k = (args)->k; \
+#define STATE_MATRICES(problem, args)                                                             \
+  do {                                                                                            \
+    (problem)->m = (problem)->rows = (args)->m;                                                   \
+    (problem)->n = (problem)->whole_n = (args)->n, (problem)->k = (problem)->whole_k = (args)->k; \
   } while (0)
 
 /* How A and B are strided, of a struct that has their leading dimensions. */

@@ -30,7 +30,7 @@ unsigned refused(const struct row *row, const struct problem *p) {
   if (p->wants & WANT_EQUAL && !(row->guard & GUARD_EQUAL)) return NOT_EQUAL;
   if (row->pair != PAIR_TOLD && row->pair != pair_of(p)) return NOT_ITS_PAIR;
   if (p->op == OP_GEMM && p->count != 1)
-    met &= ~(unsigned)GUARD_DESCRIPTOR; /* its rows with descriptors have no batch */
+    met &= ~(unsigned)(GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB); /* its rows with descriptors have no batch */
   if (p->wants & WANT_BATCH_INVARIANT && !is_batch_invariant(row)) return (row->guard & ~met) | NOT_BATCH_INVARIANT;
   if (p->activation == LIBGEMM_ACTIVATION_NONE) met |= GUARD_LINEAR;
   if (row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE)) {
@@ -57,6 +57,8 @@ static const struct {
      "A, B, C and D with 16-byte aligned pointers, leading dimensions and rows of D, k > 0, alpha != 0, batch = 1",
      "A, B, C and D with 16-byte aligned pointers, leading dimensions and rows of D, k > 0, alpha != 0"},
     {GUARD_DESCRIPTOR_AB, "A and B with 16-byte aligned pointers and leading dimensions, k > 0, alpha != 0, batch = 1",
+     "A and B with 16-byte aligned pointers and leading dimensions, k > 0, alpha != 0"},
+    {GUARD_COLUMNS, "ends that cut the columns of a B that is transposed; an A whose groups stand whole rows apart",
      NULL},
     {GUARD_ROWS, "ends that cut the rows of an A that is not transposed; a B whose groups stand whole rows apart",
      NULL},

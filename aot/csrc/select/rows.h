@@ -6,12 +6,12 @@
 
 /* Why a row may not run, beside guard bits. */
 enum refusal {
-  NOT_BATCH_INVARIANT = 1 << 16,
-  NOT_EQUAL = 1 << 17,
-  TOO_LARGE = 1 << 18,
-  NOT_GATED = 1 << 19,
-  NOT_ITS_PAIR = 1 << 20,
-  NOT_WORTH_SHARING = 1 << 21
+  NOT_BATCH_INVARIANT = 1 << 24,
+  NOT_EQUAL = 1 << 25,
+  TOO_LARGE = 1 << 26,
+  NOT_GATED = 1 << 27,
+  NOT_ITS_PAIR = 1 << 28,
+  NOT_WORTH_SHARING = 1 << 29
 };
 
 /* The rows that compute a problem at all: rows[*first] to rows[*end]. */

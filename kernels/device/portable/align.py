@@ -11,9 +11,13 @@ from kernels.device.portable.overlap import wait_for_last_kernel
 
 @triton.jit
 def copy_block(
-    block, from_ptr, to_ptr, rows, cols, transpose, ld_from, ld_to, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
-):
+    block, from_ptr, to_ptr, rows, cols, transpose, ld_from, ld_to, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    ALIGN: tl.constexpr,
+):  # fmt: skip
     """Block number `block` of a stored matrix [rows, cols], by rows of blocks; to [cols, rows] if `transpose` is 1."""
+    to_ptr = tl.multiple_of(to_ptr, 16)
+    ld_from = ld_from // ALIGN * ALIGN
+    cols = cols // ALIGN * ALIGN
     blocks_n = tl.cdiv(cols, BLOCK_N)
     row = (block // blocks_n).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     col = (block % blocks_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -21,7 +25,7 @@ def copy_block(
         from_ptr + row[:, None] * ld_from + col[None, :],
         mask=(row < rows)[:, None] & (col < cols)[None, :], other=0.0,
     )  # fmt: skip
-    ld_to = ld_to // 32 * 32
+    ld_to = ld_to // 32 * 32  # a multiple of 128 bytes
     # Behind the last column zeros are written, as far as the copy's rows go: whole chunks of 16 bytes.
     if transpose == 1:
         transposed = (col < cols)[:, None] & (row < ld_to)[None, :]
@@ -35,14 +39,17 @@ def copy_block(
 def align(
     a_ptr, b_ptr, a_copy, b_copy, a_rows, a_cols, b_rows, b_cols, a_transpose, b_transpose,
     lda, ldb, copy_lda, copy_ldb,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     """Stored A [a_rows, a_cols] to a_copy, then B; an operand that needs no copy has 0 rows. The copies' leading
-    dimensions are multiples of 128 bytes."""
+    dimensions are multiples of 128 bytes, and they start on 16. Columns and leading dimensions of what is copied are
+    multiples of ALIGN."""
     wait_for_last_kernel()
     program = tl.program_id(0)
     blocks_a = tl.cdiv(a_rows, BLOCK_M) * tl.cdiv(a_cols, BLOCK_N)
     if program < blocks_a:
-        copy_block(program, a_ptr, a_copy, a_rows, a_cols, a_transpose, lda, copy_lda, BLOCK_M, BLOCK_N)
+        copy_block(program, a_ptr, a_copy, a_rows, a_cols, a_transpose, lda, copy_lda, BLOCK_M, BLOCK_N, ALIGN)
     else:
-        copy_block(program - blocks_a, b_ptr, b_copy, b_rows, b_cols, b_transpose, ldb, copy_ldb, BLOCK_M, BLOCK_N)
+        copy_block(
+            program - blocks_a, b_ptr, b_copy, b_rows, b_cols, b_transpose, ldb, copy_ldb, BLOCK_M, BLOCK_N, ALIGN
+        )

@@ -1,6 +1,6 @@
 """libgemm beside torch and cuBLASLt on shapes drawn at random: a table, and bench/results/<device>.drawn.json.
 
-    python bench/run_drawn.py [--dense 300] [--grouped 160] [--seed NUMBER] [--best 0.2] [--f16 0.1] [--out DIR]
+    python bench/run_drawn.py [--dense 300] [--grouped 160] [--seed NUMBER] [--best 0.5] [--f16 0.1] [--out DIR]
 
 `make bench` runs it. Needs dist/ built and a Python with torch and cffi; Triton is not used. Every run draws anew: the
 report holds its seed, and the same seed draws the same shapes again. For a share of the rows (--best) the library's
@@ -52,7 +52,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dense", type=count, default=DENSE, metavar="SHAPES")
     parser.add_argument("--grouped", type=count, default=GROUPED, metavar="LAYERS")
     parser.add_argument("--seed", type=count, default=random.SystemRandom().randrange(10**9), metavar="NUMBER")
-    parser.add_argument("--best", type=share, default=0.2, metavar="SHARE")
+    parser.add_argument("--best", type=share, default=0.5, metavar="SHARE")
     parser.add_argument("--f16", type=share, default=0.1, metavar="SHARE")
     parser.add_argument("--out", type=Path, metavar="DIR")
     options = parser.parse_args(arguments)

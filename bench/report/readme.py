@@ -33,7 +33,7 @@ from bench.report.rows import (  # noqa: E402
     summary,
 )
 from bench.report.scaled import scaled_item, scaled_words  # noqa: E402
-from bench.report.words import OTHER_BUILD, listed, parts_of, stale, table, wrapped  # noqa: E402
+from bench.report.words import NOT_SHOWN, OTHER_BUILD, listed, parts_of, stale, table, wrapped  # noqa: E402
 from bench.suites.roofline import BYTES, FLOPS  # noqa: E402
 
 ANCHORS = ("D33", "D32")  # the squares of 8192 and 4096, which people ask for first
@@ -187,7 +187,7 @@ def tutorial_words(path: Path, report: dict, built: str | None) -> list[str]:
     where = origin(beside, "python bench/measure/tutorial.py PATH/08-grouped-gemm.py", found, None if other else built)
     what = f"Triton's tutorial on grouped GEMM {where}"
     if other:
-        return [wrapped(f"{what} {OTHER_BUILD}")]
+        return [wrapped(f"{what} {OTHER_BUILD}{NOT_SHOWN}")]
     keys = ("ours_us", "loop_us", "tutorial_us", "tutorial_tma_us")
     lines = [[str(row["n"]), *(f"{row[key]:.1f}" if row.get(key) else "-" for key in keys)] for row in found["rows"]]
     words = f"Four float16 products of N x N x N by pointers on the device, Triton {found['triton']}, in microseconds:"

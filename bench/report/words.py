@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 WIDTH = 118
-OTHER_BUILD = "It is **stale**: of another build than the report above. Its times are not shown until it is run again."
+OTHER_BUILD = "It is **stale**: of another build than the report above. "
+NOT_SHOWN = "Its times are not shown until it is run again."
 
 
 def wrapped(text: str, indent: str = "") -> str:
@@ -32,7 +33,8 @@ def section(
         return []
     found = json.loads(report.read_text())
     if found["build_id"] != build:
-        return [wrapped(f"{where(found)} {OTHER_BUILD}")]
+        said = where(found)  # which may have said so
+        return [wrapped(f"{said} {'' if '**stale**' in said else OTHER_BUILD}{NOT_SHOWN}")]
     words, lines = say(found)
     return [wrapped(f"{where(found)} {words}"), lines]
 

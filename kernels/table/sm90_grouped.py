@@ -66,7 +66,7 @@ def grouped_rows(problem: Problem):
             yield grouped_variant(problem, kernel, cut, m, n, activated=True)
 
 
-# Of ends that cut columns: rows of A, columns of B, and the rate, which is set and not fitted.
+# Of ends that cut columns: rows of A, columns of B, and the rate, which is set and not fitted. Into float32 the first.
 COLUMN_TILES = ((128, 128, 110), (128, 64, 80))
 
 

@@ -113,19 +113,22 @@ unsigned grouped_guards(const libgemm_grouped_mm_args *a, const struct operands 
   return (is_aligned(o) ? GUARD_ALIGN16 : 0) | tma_guards(o) | scaling_guard(a->scaling);
 }
 
-/* What copies of A and B could do, where each operand that needs one has all groups in one matrix. */
+/* What copies of A and B could do, where each operand that needs one has all groups in one matrix; nothing where rows
+ * take both as they are, as in most calls. */
 static void state_copies(const libgemm_grouped_mm_args *a, const struct operands *o, struct problem *p) {
   bool packs_a = o->ragged == LIBGEMM_RAGGED_M || o->ragged == LIBGEMM_RAGGED_K;
   bool packs_b = o->ragged == LIBGEMM_RAGGED_N || o->ragged == LIBGEMM_RAGGED_K;
+  if (p->met & GUARD_DESCRIPTOR_AB && p->met & (GUARD_ROWS | GUARD_COLUMNS | GUARD_EQUAL)) return;
   if (!o->reads_ab || a->batch_invariant) return; /* whether they pay depends on M */
-  struct problem copied = *p;
-  copied.memory = READS_AB | (tma_reads_a(o) ? 0 : MISALIGNED_A) | (tma_reads_b(o) ? 0 : MISALIGNED_B);
-  struct copies c = copies_of(&copied);
-  if ((!c.rows[0] && !c.rows[1]) || (c.rows[0] && !packs_a) || (c.rows[1] && !packs_b)) return;
+  p->memory = READS_AB | (tma_reads_a(o) ? 0 : MISALIGNED_A) | (tma_reads_b(o) ? 0 : MISALIGNED_B);
+  struct copies c = copies_of(p);
+  if ((!c.rows[0] && !c.rows[1]) || (c.rows[0] && !packs_a) || (c.rows[1] && !packs_b)) {
+    p->memory = 0;
+    return;
+  }
   struct operands after = *o;
   if (c.rows[0]) after.a = NULL, after.lda = c.ld[0], after.trans_a ^= c.turn[0];
   if (c.rows[1]) after.b = NULL, after.ldb = c.ld[1], after.trans_b ^= c.turn[1];
-  p->memory = copied.memory;
   p->met_by_copies = tma_guards(&after);
   p->workspace_bytes = a->workspace ? a->workspace_bytes : 0;
 }

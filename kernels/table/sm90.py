@@ -42,9 +42,9 @@ def scale_bytes(rows: int, right: int, warpgroups: int) -> int:
     return 4 * (rows + warpgroups * 2 ** math.ceil(math.log2(right))) - SPARE // 2
 
 
-def block_scale_bytes(rows: int) -> int:
-    """Of a line of a stage: scales of A's rows, in a power of two, and one for each 64 of up to 256 columns of B."""
-    return 4 * (2 ** math.ceil(math.log2(rows)) + 4)
+def row_scale_bytes(rows: int) -> int:
+    """Of a line of a stage: scales of A's rows, in a power of two, and what stands around them in 16 bytes."""
+    return 4 * 2 ** math.ceil(math.log2(rows)) + 16
 
 
 def persistent_config(
@@ -61,7 +61,7 @@ def persistent_config(
     leaves = owners * left * 128 * buffers if family.store == "tma" else 0
     step = rows * line
     if blocks:
-        step += block_scale_bytes(m) * line // 128
+        step += row_scale_bytes(m) * line // 128
     elif DTYPES[problem.a].scaled:
         leaves += scale_bytes(owners * left, right, consumers(family, left))
     deep = line == 128 and DTYPES[problem.a].bytes == 2  # where it was measured to pay: 1 to 2 % of narrow tiles

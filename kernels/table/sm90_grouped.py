@@ -3,7 +3,7 @@
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import EXPERTS_SM90, PACKED_SM90, POINTERS_SM90, Family
 from kernels.table.model import tuned
-from kernels.table.sm90 import block_scale_bytes, with_e5m2
+from kernels.table.sm90 import row_scale_bytes, with_e5m2
 from kernels.table.spec import Config, Problem, Variant
 from kernels.table.targets import TARGETS
 
@@ -93,7 +93,7 @@ SCALED_TILES = {
         ("scaled_swap", 32, 64, 136),
     ),
     ("blocks", "exact"): (
-        ("scaled_coop", 128, 128, 387), ("scaled_coop", 128, 192, 390), ("scaled_coop", 128, 64, 240),
+        ("scaled_coop", 128, 128, 415), ("scaled_coop", 128, 192, 405), ("scaled_coop", 128, 64, 240),
         ("scaled_coop_swap", 128, 128, 50), ("scaled_swap", 64, 64, 120), ("scaled_swap", 32, 64, 139),
     ),
 }  # fmt: skip
@@ -108,7 +108,7 @@ def scaled_config(problem: Problem, family: Family, m: int, n: int, cut: str, bl
     parts = m // RUN if family.swap_ab else n * DTYPES[problem.d].bytes // 128
     buffers = 2 if parts > 1 and (cut == "equal" or (blocks and n > 128)) else 1
     leaves = 2 * buffers * m * n // parts // owners * DTYPES[problem.d].bytes
-    step = (m + n) * 128 + (block_scale_bytes(m) if blocks else 0)
+    step = (m + n) * 128 + (row_scale_bytes(m) if blocks else 0)
     if not blocks:
         leaves += 2 * 4 * (m + n)
     stages = min(8, (TARGETS[90].shared_bytes - SPARE - leaves) // step)

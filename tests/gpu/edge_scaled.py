@@ -34,6 +34,21 @@ def scaled_products(ctx: Context):
         yield ctx.run(replace(case, pads=aligned_pads(case)))
 
 
+def long_block_scales(ctx: Context):
+    """Scales of blocks for a K of more blocks than a kernel brings at once, in rows and columns that it gathers or
+    copies whole: as a seed stores them, from any address on. Small tiles and large ones, and groups that begin
+    anywhere."""
+    words = {"a_type": "e4m3", "trans_b": True, "scaling": BLOCK_SCALINGS[0]}
+    for seed in range(4 if ctx.stand_in else 30):
+        k, lead = 16 * (260 + 67 * seed % 400), seed % 5
+        for m, n in ((16, 144), (96, 208), (300, 528)):
+            case = Case(seed=seed, m=m, n=n, k=k, leads=(0, 0, 0, lead), d_type=("bf16", "f32")[seed % 2], **words)
+            yield ctx.run(replace(case, pads=aligned_pads(case)))
+        for m in (21, 150):
+            case = Case(seed=seed, entry="grouped_mm", groups=5, spread="uniform", m=m, n=208, k=k, **words)
+            yield ctx.run(replace(case, pads=aligned_pads(case), leads=(0, 0, 0, lead)))
+
+
 def scaled_groups(ctx: Context):
     """The same of packed groups: what the ends cut, tails, scales of each group or of all."""
     for seed in ctx.seeds(60 if ctx.stand_in else 500):

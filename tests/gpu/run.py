@@ -80,6 +80,7 @@ EDGE = (
     edge_moe_training.gates,
     edge_moe_training.trained_layers,
     edge_scaled.scaled_products,
+    edge_scaled.long_block_scales,
     edge_scaled.scaled_groups,
     edge_scaled.scales_of_no_size,
     edge_scaled.scales_of_empty_groups,

@@ -22,7 +22,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.device.sm90.block_scales import arrivals, bring_partition, make_block_scales
+from kernels.device.sm90.block_scales import arrivals, bring_partition, make_block_scales, tile_scales
 from kernels.device.sm90.epilogue import Epilogue, MaskedOutput, SplitOutput, make_output, make_scales
 from kernels.device.sm90.loader import barriers, load_partition, make_stages, meet
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
@@ -51,14 +51,15 @@ def consume(
     turn = 1 - NUMBER  # the first consumer need not wait for its first turn
     for unit in range(first, tiles.count(), stride):
         left, right = tiles.place(unit)
-        _, count = tiles.steps(unit)
+        start, count = tiles.steps(unit)
         asked = out.begin(unit, left + FIRST, right)
         parts = zero_parts(ROWS, tiles.RIGHT, out.MOST)
         if PINGPONG:
             mbarrier.wait(turns.index(NUMBER), turn)
             turn ^= 1
         if PROMOTE:
-            parts, step = multiply_promoted(parts, stages, blocks, step, count, FIRST, tiles.RIGHT, REGISTERS)
+            own = tile_scales(blocks, left, right, start * stages.left.LINES)
+            parts, step = multiply_promoted(parts, stages, own, step, count, FIRST, tiles.RIGHT, REGISTERS)
         else:
             parts, step = multiply(parts, stages, step, count, 0, FIRST, tiles.RIGHT, False)
         if PINGPONG:

@@ -16,7 +16,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.device.sm90.block_scales import ScaleLoader, arrivals, make_block_scales
+from kernels.device.sm90.block_scales import ScaleLoader, arrivals, make_block_scales, tile_scales
 from kernels.device.sm90.edges import edges_of
 from kernels.device.sm90.epilogue import Epilogue, Scales, make_scales
 from kernels.device.sm90.grouped_mm_pingpong import make_group_output
@@ -141,8 +141,10 @@ def consume(
             if has_rows:
                 asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), 0, b_stride, 0, False)
                 parts = zero_parts(ROWS, WIDTH, MOST)
+                left, right = (work.col, work.row) if SWAP else (work.row, work.col)
+                own = tile_scales(blocks, left, right, 0)
                 parts = multiply_height(
-                    stages, blocks, parts, turns, work, (), NUMBER, FIRST, GRAINS, WIDTH, COOP, PROMOTE, REGISTERS
+                    stages, own, parts, turns, work, (), NUMBER, FIRST, GRAINS, WIDTH, COOP, PROMOTE, REGISTERS
                 )
                 out.out.epilogue.spread(asked, NUMBER)
                 phase = out.store(parts, NUMBER, phase, part_of(work, FIRST, SWAP))

@@ -14,7 +14,7 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.portable.eight_bits import E4M3, factor_of, numbers, scale_of, to_8_bits
-from kernels.device.sm90.block_scales import BLOCK, arrivals
+from kernels.device.sm90.block_scales import BLOCK
 from kernels.device.sm90.grouped_mm_scaled import let_go
 from kernels.device.sm90.groups import Groups, load_ragged
 from kernels.device.sm90.loader import Stages, barriers, make_described
@@ -24,6 +24,9 @@ from kernels.device.sm90.tile_queue import NoQueue, make_queue
 
 PART = gl.constexpr(64)  # columns whose scale of B is one number
 PAIRS = gl.constexpr(2)  # libgemm_gate
+# That say a stage is ready: TMA's, and of every thread that brings scales. They come here as they came in
+# block_scales.py before: with its ways the compiler kept both halves' products at once, and sums went to memory.
+ARRIVALS = gl.constexpr(33)
 
 
 @gluon.aggregate
@@ -224,7 +227,7 @@ def moe_mm_scaled(
     none = gl.to_tensor(0)
     left = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, False, A)
     right = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, False, B, 1, 1, 0, 2)
-    empty, ready = barriers(STAGES, 2), barriers(STAGES, arrivals(True))
+    empty, ready = barriers(STAGES, 2), barriers(STAGES, ARRIVALS)
     stages = Stages(left, right, empty, ready, STAGES, BLOCK_K, 1, 1, False, 3, False, False)
     plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     of_a = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], plain)

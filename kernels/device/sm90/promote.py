@@ -16,8 +16,8 @@ from kernels.device.sm90.mainloop import element_of, part_types, registers_of, s
 @gluon.jit
 def read(scales, parts, stages, step, LINE: gl.constexpr, FIRST: gl.constexpr):
     if len(scales) > 0:
-        at = step % stages.STAGES * stages.left.LINES + LINE
-        return scales[0].read(parts, at, FIRST)
+        LINES: gl.constexpr = stages.left.LINES
+        return scales[0].read(parts, step % stages.STAGES * LINES + LINE, step * LINES + LINE, FIRST)
     else:
         return ()
 
@@ -84,7 +84,7 @@ def runs_ahead(parts, lines, scales, registers):
     """Whether steps have one line (of two the assembler would wait for every instruction), and so many registers of a
     thread hold the sum and, for two lines, products and scales."""
     wanted = 3 * registers_of(parts) + 40
-    if len(scales) and scales[0].SWAP:
+    if len(scales) and scales[0].ring.SWAP:
         wanted += sum(part.type.shape[1] for part in parts) // 2
     return lines == 1 and wanted <= registers
 

@@ -15,8 +15,8 @@ def large(a: str, target: int) -> Config:
 
 
 def small(a: str) -> Config:
-    """64x64 tile for few tiles or few rows. 8-bit operands are float16 once they are loaded. With scales of blocks each
-    128 of K has a sum of its own beside the tile's: eight warps hold both."""
+    """64x64 tile for few tiles or few rows. 8-bit operands may be float16 once they are loaded. With scales of blocks
+    each 128 of K has a sum of its own beside the tile's: eight warps hold both."""
     if DTYPES[a].scaled:
         return Config(64, 64, 64, warps=8, stages=3)
     return Config(64, 64, 128 // DTYPES[a].bytes, warps=4, stages=3)

@@ -35,6 +35,7 @@ TARGETS = {
     120: Target(99 << 10, 188, Speed(0.1, 0.6), "f"),  # RTX PRO 6000, RTX 50
     121: Target(99 << 10, 48, Speed(0.1, 4.0), "f", code=120),  # GB10
 }
+FIRST_FP8 = 89  # whose tensor cores multiply 8-bit numbers
 DEFAULT_TARGETS = (80, 86, 89, 90, 100, 120)
 # Integrated GPUs: CUDA promises binary compatibility neither from nor to them (CUDA programming guide).
 INTEGRATED = (87, 110)

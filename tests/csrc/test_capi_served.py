@@ -82,4 +82,7 @@ def test_targets_say_whether_later_revisions_run_their_code():
         found = ffi.new("libgemm_variant_info *", {"size": ffi.sizeof("libgemm_variant_info")})
         ok(lib.libgemm_variant_get(i, found))
         target = TARGETS[found.target]
-        assert text(found.architecture) == f"sm_{target.code or found.target}{target.suffix}"
+        # The tensor cores of 8.9 multiply 8-bit numbers, those of 8.0, whose code it runs elsewhere, do not.
+        own = found.target == 89 and found.a_type == lib.LIBGEMM_E4M3 and text(found.op) in ("gemm", "grouped_mm")
+        code = found.target if own else target.code or found.target
+        assert text(found.architecture) == f"sm_{code}{target.suffix}"

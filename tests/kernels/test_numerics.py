@@ -55,6 +55,22 @@ def tile_jobs():
         yield {**job(name, op, HALF, layout, guard, row.kernel, {"small": False}, **fields), "row": row.name}
 
 
+def hardware_jobs():
+    """8-bit rows of a target whose tensor cores multiply bytes: e4m3 by e4m3, and with e5m2 on either side."""
+    rows = [row for row in TABLE if row.target == 89 and row.multiplies_bytes and row.problem.precision == "exact"]
+    assert len(rows) == 3 * 3 * len(LAYOUTS)
+    for i, (row, e5m2) in enumerate(itertools.product(rows, ("", "a", "b"))):
+        p = row.problem
+        some = SCALINGS[:3] if p.op == "grouped_mm" and i % 2 else SCALINGS
+        fields = {**sizes_for(row.guard, p.layout, p.op), **EPILOGUE, "seed": i, "scaling": some[i // 3 % len(some)]}
+        fields |= EVEN_8_BIT if "align16" in row.guard else {}
+        fields |= {"spread": "uniform"} if p.op == "grouped_mm" else {}
+        fields |= {"k": 304, "values": ("normal", "nan")[i % 2], "e5m2": e5m2}
+        types = (p.a, p.d, p.precision)
+        name = "-".join(("hardware", p.d, p.layout, e5m2, *row.guard))
+        yield {**job(name, p.op, types, p.layout, row.guard, row.kernel, **fields), "row": row.name}
+
+
 def descriptor_jobs():
     """Edges of the rules that products through descriptors have: A and B are read, there is one product."""
     for kernel, guard in (("pipelined", ("descriptor",)), ("specialized", ("descriptor", "linear"))):
@@ -223,6 +239,10 @@ def fault_jobs():
     yield job("fault-blocks", "gemm", e4m3, extra={"changed": {"SCALED": 0}}, **blocks)
     for name in ("a_type", "b_type"):
         yield job(f"fault-{name}", "gemm", e4m3, extra={"told": {name: 5}}, **ODD)
+    hardware = next(row for row in TABLE if row.multiplies_bytes and row.problem.op == "gemm" and not row.guard)
+    words = {"extra": {"told": {"b_type": 5}}, **ODD}
+    yield {**job("fault-hardware", "gemm", ("e4m3", hardware.problem.d, "exact"), hardware.problem.layout, **words),
+           "row": hardware.name}  # fmt: skip
     yield job("fault-activation", "grouped_mm", extra={"changed": {"ACTIVATE": 0}}, **ODD, activation="silu")
     yield job("fault-groups-of-8", "grouped_gemm", extra={"changed": {"ALIGN": 8}}, **ODD)
     yield job("fault-groups", "grouped_gemm", extra={"changed": {"TRANS_A": 1}}, **ODD)
@@ -230,7 +250,7 @@ def fault_jobs():
 
 
 GOOD = [*table_jobs(), *tile_jobs(), *descriptor_jobs(), *dense_jobs(), *packed_jobs(), *pointer_jobs(), *random_jobs()]
-GOOD += two_tiles_jobs()
+GOOD += [*two_tiles_jobs(), *hardware_jobs()]
 GOOD += [x for op in OPS for x in edge_jobs(op)] + [x for op in OPS[1:] for x in many_groups(op)]
 SIDES = (1, 2, 3, 5, 8, 9, 16, 33)
 GOOD.append({"id": "tile-order", "shapes": list(itertools.product(SIDES, SIDES, (1, 2, 3, 8)))})

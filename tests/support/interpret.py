@@ -6,7 +6,7 @@ Operands, guard bands and error bounds are those of the GPU suite (tests/gpu), w
 the interpreter change them:
   float32 is multiplied in full whatever PRECISION says, so the bound of "ieee" holds for tf32 and tf32x3 as well;
   float32 becomes bf16 by cutting off, so the result may be a whole unit in the last place off and not half of one.
-It also multiplies the raw bits of bf16 operands, hence `dot`.
+It also multiplies the raw bits of bf16 operands, and has numbers where e4m3 has NaN, hence `dot`.
 """
 
 import os
@@ -51,9 +51,12 @@ wrong_dot = InterpreterBuilder.create_dot
 
 
 def dot(self, a, b, acc, *options):
-    """The interpreter's dot, after bf16, which it keeps as 16-bit integers, became float32."""
+    """The interpreter's dot, after bf16 and e4m3, which it keeps as integers, became float32."""
 
     def upcast(x):
+        if x.dtype.scalar == tl.float8e4nv:
+            bits = torch.from_numpy(np.ascontiguousarray(x.data))
+            return TensorHandle(bits.view(torch.float8_e4m3fn).float().numpy(), tl.float32)
         if x.dtype.scalar != tl.bfloat16:
             return x
         return TensorHandle((x.data.astype(np.uint32) << 16).view(np.float32), tl.float32)

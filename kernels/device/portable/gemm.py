@@ -17,7 +17,7 @@ def gemm(
     a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, a_type, b_type,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr,
-    ALIGN: tl.constexpr, ACTIVATE: tl.constexpr, SCALED: tl.constexpr,
+    ALIGN: tl.constexpr, ACTIVATE: tl.constexpr, SCALED: tl.constexpr, FP8: tl.constexpr,
 ):  # fmt: skip
     # x // ALIGN * ALIGN changes no value the guard lets through; it tells the compiler how far it may vectorise.
     lda = lda // ALIGN * ALIGN
@@ -48,7 +48,7 @@ def gemm(
         acc = multiply_tile_scaled(
             a_ptr, b_ptr, lda, ldb, row, M, col, N, K, a_scale, b_scale, scaling,
             a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, a_type, b_type,
-            BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION, False,
+            BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION, FP8, False,
         )  # fmt: skip
     else:
         acc = multiply_tile(

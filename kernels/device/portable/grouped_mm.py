@@ -39,7 +39,7 @@ def grouped_mm(
     a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, a_type, b_type,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, PRECISION: tl.constexpr,
-    ALIGN: tl.constexpr, ACTIVATE: tl.constexpr, SCALED: tl.constexpr,
+    ALIGN: tl.constexpr, ACTIVATE: tl.constexpr, SCALED: tl.constexpr, FP8: tl.constexpr,
 ):  # fmt: skip
     """Persistent: each program takes every num_programs-th tile. Ends are scanned CHUNK at a time by a prefix sum.
 
@@ -112,7 +112,7 @@ def grouped_mm(
                     own_a, own_b, lda, ldb, row, row_end, col, col_end, depth,
                     a_scale + index * batch_stride_a_scale, b_scale + index * batch_stride_b_scale, scaling,
                     a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, a_type, b_type,
-                    BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION, True,
+                    BLOCK_M, BLOCK_N, BLOCK_K, TRANS_A, TRANS_B, PRECISION, FP8, True,
                 )  # fmt: skip
             else:
                 acc = multiply_tile(

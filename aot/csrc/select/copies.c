@@ -3,6 +3,7 @@
 #include "internal.h"
 
 enum { FEW_ROWS = 128 };
+static const unsigned misaligned[] = {MISALIGNED_A, MISALIGNED_B};
 
 /* Tensor cores take operands of other than 16 bits only where K comes last. So do the rows for few rows of a 16-bit A:
  * transposed, TMA brings 64 of them at least. Of packed 16-bit groups what ends cut must not be what is contiguous. */
@@ -25,7 +26,6 @@ struct copies copies_of(const struct problem *p) {
   struct copies c = {.rows = {p->trans_a ? k : m, p->trans_b ? n : k},
                      .cols = {p->trans_a ? m : k, p->trans_b ? k : n},
                      .turn = {turns_a(p), turns_b(p)}};
-  const unsigned misaligned[] = {MISALIGNED_A, MISALIGNED_B};
   for (int i = 0; i < 2; i++) {
     if (!(p->memory & misaligned[i]) && !c.turn[i]) c.rows[i] = 0;
     c.ld[i] = ceil_div(c.turn[i] ? c.rows[i] : c.cols[i], step) * step;
@@ -39,7 +39,6 @@ struct copies copies_of(const struct problem *p) {
  * that is copied has them. */
 static const struct row *copier_of(const struct problem *p, const struct copies *c, const struct row *first,
                                    const struct row *end) {
-  const unsigned misaligned[] = {MISALIGNED_A, MISALIGNED_B};
   bool turned = false, whole = true;
   for (int i = 0; i < 2; i++) {
     if (!c->rows[i]) continue;

@@ -93,7 +93,7 @@ SCALED_TILES = {
         ("scaled_swap", 32, 64, 136),
     ),
     ("blocks", "exact"): (
-        ("scaled_coop", 128, 128, 415), ("scaled_coop", 128, 192, 405), ("scaled_coop", 128, 64, 240),
+        ("scaled_coop", 128, 128, 387), ("scaled_coop", 128, 192, 390), ("scaled_coop", 128, 64, 240),
         ("scaled_coop_swap", 128, 128, 50), ("scaled_swap", 64, 64, 120), ("scaled_swap", 32, 64, 139),
     ),
 }  # fmt: skip

@@ -16,6 +16,7 @@ from bench.suites.roofline import floor_us, traffic
 from bench.suites.scaled import BLOCKS, DEEP_GEMM, KINDS, SUMS
 
 PEER = "torch.scaled_grouped_mm"
+PADDED = 128  # rows at whose multiples groups begin that are padded
 MOST_BYTES = 16e9  # of rotated operands, which stand there in bf16 too
 
 
@@ -80,6 +81,25 @@ def with_deep_gemm(calls: dict, layer: dict, inputs: list[tuple]) -> None:
         del calls[DEEP_GEMM]
 
 
+def on_padded(layer: dict, inputs: list[tuple]):
+    """libgemm's product with scales of blocks of the same groups where each begins at a multiple of PADDED rows, and
+    the rows between them are multiplied too: what it costs that they begin anywhere."""
+    rows, _ = peer_deep_gemm.padded(layer["sizes"], PADDED)
+    rows = rows.clamp_min(0).to(inputs[0][0].device).long()
+    ends = running_sums([-(-size // PADDED) * PADDED for size in layer["sizes"]])
+    made = {}
+    for a, b, _, __, ___, by_blocks, of_blocks, *____ in inputs:
+        own = a.view(torch.uint8)[rows].view(a.dtype)
+        out = torch.empty(len(rows), layer["n"], device=a.device, dtype=torch.bfloat16)
+        made[a.data_ptr()] = own, b, by_blocks.t()[:, rows].t(), of_blocks, out
+
+    def call(a, *_) -> None:
+        own, b, by_blocks, of_blocks, out = made[a.data_ptr()]
+        libgemm.grouped_mm(own, b, ends, out=out, scaling=BLOCKS, a_scale=by_blocks, b_scale=of_blocks)
+
+    return call
+
+
 def rows_of(layer: dict) -> list[dict]:
     inputs, found = operands(layer), []
     for scaling, precision in KINDS:
@@ -90,7 +110,10 @@ def rows_of(layer: dict) -> list[dict]:
             check(given, PEER, inputs[0], f"{layer['id']} {scaling} {precision}")
         else:
             with_deep_gemm(given, layer, inputs)
+            if layer["kind"] == "uneven groups":
+                given["padded"] = on_padded(layer, inputs)
         us = alternate(given, inputs, floor_us(layer))
+        padded = {"padded_us": us.pop("padded")} if "padded" in us else {}
         choice = libgemm.explain_grouped_mm(
             layer["m"],
             layer["n"],
@@ -104,6 +127,6 @@ def rows_of(layer: dict) -> list[dict]:
         found.append({
             **{key: layer[key] for key in ("id", "kind", "m", "n", "k", "groups", "filled", "dtype", "note")},
             "recipe": scaling, "accumulation": precision, "ours_us": us["ours"], "bf16_us": us["bf16"],
-            "peers": peers_of(us), "floor_us": floor_us(layer), "variant": choice.variant.name,
+            "peers": peers_of(us), "floor_us": floor_us(layer), "variant": choice.variant.name, **padded,
         })  # fmt: skip
     return found

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bench.report.scaled import NAMES, lines, own_words, scaled_item, scaled_words, summarise
+from bench.report.scaled import NAMES, columns, lines, own_words, scaled_item, scaled_words, summarise
 from bench.suites.scaled import BLOCKS, GRADIENTS, KINDS, LIST, drawn, drawn_groups, gradients, listed, listed_groups
 from bench.suites.scaled import GROUPS as PUBLISHED
 
@@ -58,6 +58,13 @@ def test_deep_gemm_has_columns_of_its_own_where_it_was_measured():
     assert "DeepGEMM" in own_words(found) and own_words(summarise(ROWS)) == ""
     even = [{**row, "kind": "equal groups", "filled": 8} for row in alike]
     assert "8 of 4096 rows (4096 x 7168)" in own_words(summarise(even))
+
+
+def test_padded_groups_are_a_column_where_they_were_measured():
+    found = summarise([{**row, "padded_us": 2 * row["ours_us"]} for row in ROWS])
+    assert found["list"]["of blocks (1x128, 128x128)"]["padded"] == pytest.approx(2.0)
+    assert "of padded groups" in columns(found).values() and "padded like that" in own_words(found)
+    assert "of padded groups" not in columns(summarise(ROWS)).values()
 
 
 def test_groups_stand_beside_torchs_and_count_rows_of_one():

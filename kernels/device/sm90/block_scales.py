@@ -79,6 +79,15 @@ class TileScales:
         return left, self.read_right(parts, at, line, 0, 0)
 
     @gluon.jit
+    def products(self, read, PART: gl.constexpr = 0):
+        """Of A's and B's, for each part from number PART on; of operands that are not swapped."""
+        left, right = read
+        if len(right) == PART + 1:
+            return (left * right[PART],)
+        else:
+            return (left * right[PART],) + self.products(read, PART + 1)  # noqa: RUF005
+
+    @gluon.jit
     def add(self, parts, own, read, PART: gl.constexpr = 0):
         """The parts from number PART on with those of `own`, scaled."""
         left, right = read

@@ -59,7 +59,9 @@ def consume(
             turn ^= 1
         if PROMOTE:
             own = tile_scales(blocks, left, right, start * stages.left.LINES)
-            parts, step = multiply_promoted(parts, stages, own, step, count, FIRST, tiles.RIGHT, REGISTERS)
+            parts, step = multiply_promoted(
+                parts, stages, own, step, count, FIRST, tiles.RIGHT, REGISTERS, not PINGPONG
+            )
         else:
             parts, step = multiply(parts, stages, step, count, 0, FIRST, tiles.RIGHT, False)
         if PINGPONG:

@@ -50,7 +50,9 @@ def multiply_height(
         COUNT: gl.constexpr = HEIGHT // parts[0].shape[1]
         own = parts[:COUNT]
         if PROMOTE:
-            own, _ = multiply_promoted(own, stages, blocks, work.step, work.count, FIRST, HEIGHT, REGISTERS, edges)
+            own, _ = multiply_promoted(
+                own, stages, blocks, work.step, work.count, FIRST, HEIGHT, REGISTERS, COOP, edges
+            )
         else:
             own, step = multiply(own, stages, work.step, work.count, work.last, FIRST, HEIGHT, edges=edges)
             own = wait_for_parts(own, HEIGHT)

@@ -169,9 +169,23 @@ class Stages:
         gl.barrier()
 
     @gluon.jit
+    def wait_at(self, slot, parity, there):
+        """Until the stage at `slot` is ready, if a step is `there`; of the loop that knows its place in the ring."""
+        bar = self.ready.index(slot)
+        there = gl.to_tensor(there)
+        if self.IN_CLUSTER:
+            mbarrier.wait(bar, parity, pred=there)
+        else:
+            gl.inline_asm(wait_for_phase(True), "r,r,r,~{memory}", [bar, parity, there.to(gl.int32)], [], is_pure=False)
+
+    @gluon.jit
     def release(self, step, pred=True):
         """To all blocks that write into this one's buffers; of a cluster each warp tells for itself."""
-        bar = self.empty.index(step % self.STAGES)
+        self.release_at(step % self.STAGES, pred)
+
+    @gluon.jit
+    def release_at(self, slot, pred=True):
+        bar = self.empty.index(slot)
         if self.CLUSTER > 1:
             gl.inline_asm(
                 arrive_at_sharers(self.CLUSTER, self.ACROSS), "r,r,~{memory}",

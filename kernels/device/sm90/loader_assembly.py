@@ -116,11 +116,13 @@ def arrive_at_sharers(blocks, across):
 
 
 @gluon.constexpr_function
-def wait_for_phase():
-    """Until the barrier at $0 has passed the phase of parity $1 (PTX ISA, mbarrier.try_wait). Each warp waits for
-    itself: the compiler's own wait begins with a barrier of all warps here. Not for clusters: their addresses differ.
+def wait_for_phase(may_skip=False):
+    """Until the barrier at $0 has passed the phase of parity $1 (PTX ISA, mbarrier.try_wait); it may be skipped, where
+    $2 is 0. Each warp waits for itself: the compiler's own wait begins with a barrier of all warps here. Not for
+    clusters: their addresses differ.
     """
+    skip = "setp.eq.s32 passed, $2, 0;\n@passed bra.uni done;\n" if may_skip else ""
     return (
-        "{ .reg .pred passed;\n"
-        "again: mbarrier.try_wait.parity.shared::cta.b64 passed, [$0], $1;\n@!passed bra.uni again; }"
+        f"{{ .reg .pred passed;\n{skip}"
+        "again: mbarrier.try_wait.parity.shared::cta.b64 passed, [$0], $1;\n@!passed bra.uni again;\ndone: }"
     )

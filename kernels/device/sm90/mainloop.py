@@ -46,11 +46,12 @@ def element_of(dtype):
 
 
 @gluon.constexpr_function
-def step_assembly(parts, width, element, left, right, halves, alone=None, pending=1, kept=0):
+def step_assembly(parts, width, element, left, right, halves, alone=None, pending=1, kept=0, words=False):
     """One step in K: all rows of the accumulator, by `width` columns of it; or the products of line number `alone` of
     the step by themselves. Then a wait until so many are `pending`, None: no wait. Left and right are (LINES, ROWS,
     TURNED, BOX) of the operands. The parts are those of all rows, or, one behind the other, those of the same rows of
-    either half of the left operand. With what is multiplied alone `kept` registers go in and come out besides.
+    either half of the left operand. With what is multiplied alone `kept` registers go in and come out besides. An
+    operand is given by its buffers and bytes from there on, or as `words`, the lower half of its descriptor.
 
     Registers are numbered part by part, within a part 64 rows by 64 rows. From one instruction's K to the next are 32
     bytes, or 16 lines of 128 bytes where an operand is turned; from one line of a row to the next all rows of a stage.
@@ -83,13 +84,18 @@ def step_assembly(parts, width, element, left, right, halves, alone=None, pendin
     lines = [
         "{ .reg .pred p; .reg .b32 l, r, x; .reg .b64 dl, dr;",
         f"setp.ne.s32 p, {adds}, 0;" if alone is None else "setp.ne.s32 p, 0, 0;",
-        f"add.u32 l, {address}, {from_left};", "bfe.u32 l, l, 4, 14;",
-        f"add.u32 r, ${first_input + 2}, {from_right};", "bfe.u32 r, r, 4, 14;",
-        f"or.b32 r, r, {box(right) << 16 if right[2] else 65536};",
     ]  # fmt: skip
+    if words:
+        lines += [f"mov.b32 l, ${first_input};", f"mov.b32 r, ${first_input + 1};"]
+    else:
+        lines += [
+            f"add.u32 l, {address}, {from_left};", "bfe.u32 l, l, 4, 14;",
+            f"add.u32 r, ${first_input + 2}, {from_right};", "bfe.u32 r, r, 4, 14;",
+            f"or.b32 r, r, {box(right) << 16 if right[2] else 65536};",
+        ]  # fmt: skip
     if warpgroups > 1:
         lines += ["mov.u32 x, %tid.x;", "shr.u32 x, x, 7;", f"mad.lo.u32 l, x, {own_rows // 64 * box(left)}, l;"]
-    lines += ["or.b32 l, l, 65536;", "wgmma.fence.sync.aligned;"]
+    lines += ["or.b32 l, l, 65536;"] * (not words) + ["wgmma.fence.sync.aligned;"]
     steps = range(4 * left[0]) if alone is None else range(4 * alone, 4 * alone + 4)
     for k in steps:
         lines += [f"add.u32 x, r, {at(right, k)};", f"mov.b64 dr, {{x, {high(right)}}};"]

@@ -11,6 +11,7 @@ from triton.experimental.gluon import language as gl
 
 from kernels.device.sm90.edges import wait_trimmed
 from kernels.device.sm90.mainloop import element_of, part_types, registers_of, step_assembly, tied, wait_for_parts
+from kernels.device.sm90.promote_blocks import multiply_blocks
 
 
 @gluon.jit
@@ -123,15 +124,26 @@ def multiply_ahead(parts, stages, scales, step, count, edges, FIRST: gl.constexp
     return parts, step + 1
 
 
+@gluon.constexpr_function
+def is_of_blocks(lines, scales, shared):
+    """Whether promote_blocks.py has the loop."""
+    return lines == 1 and len(scales) > 0 and shared and not scales[0].ring.SWAP
+
+
 @gluon.jit
 def multiply_promoted(
-    parts, stages, scales, step, count, FIRST: gl.constexpr, WIDTH: gl.constexpr, REGISTERS: gl.constexpr, edges=()
-):
+    parts, stages, scales, step, count, FIRST: gl.constexpr, WIDTH: gl.constexpr, REGISTERS: gl.constexpr,
+    SHARED: gl.constexpr, edges=(),
+):  # fmt: skip
     """The sum over `count` steps from number `step` on, added up in float32 line by line, each times its scales; and
-    the number after them. A thread has so many registers. Edges: where K of the tile begins and ends within a line."""
+    the number after them. A thread has so many registers. SHARED: with another warpgroup, which has the tile's other
+    rows. Edges: where K of the tile begins and ends within a line."""
     LINES: gl.constexpr = stages.left.LINES
     count = gl.maximum(count, 1)
-    if runs_ahead(parts, LINES, scales, REGISTERS):
+    if is_of_blocks(LINES, scales, SHARED):
+        TWO: gl.constexpr = runs_ahead(parts, LINES, scales, REGISTERS)
+        return multiply_blocks(parts, stages, scales[0], step, step + count, FIRST, WIDTH, TWO), step + count
+    elif runs_ahead(parts, LINES, scales, REGISTERS):
         return multiply_ahead(parts, stages, scales, step, count, edges, FIRST, WIDTH)
     else:
         for _ in range(count):

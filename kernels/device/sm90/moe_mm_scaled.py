@@ -10,119 +10,108 @@ gate leaves of a row's 128 columns has a scale of its own, and leaves in 8 bits.
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.portable.eight_bits import E4M3, factor_of, numbers, scale_of, to_8_bits
-from kernels.device.sm90.block_scales import BLOCK
+from kernels.device.sm90.block_scales import BLOCK, BlockScales, arrivals, make_ring
 from kernels.device.sm90.grouped_mm_scaled import let_go
 from kernels.device.sm90.groups import Groups, load_ragged
-from kernels.device.sm90.loader import Stages, barriers, make_described
-from kernels.device.sm90.mainloop import element_of, part_types, registers_of, step_assembly, wait_for_parts, zero_parts
-from kernels.device.sm90.promote import outputs
+from kernels.device.sm90.loader import LINE, Stages, barriers, make_described
+from kernels.device.sm90.mainloop import (
+    element_of,
+    part_types,
+    registers_of,
+    step_assembly,
+    tied,
+    wait_for_parts,
+    zero_parts,
+)
+from kernels.device.sm90.place import places
 from kernels.device.sm90.tile_queue import NoQueue, make_queue
 
 PART = gl.constexpr(64)  # columns whose scale of B is one number
 PAIRS = gl.constexpr(2)  # libgemm_gate
-# That say a stage is ready: TMA's, and of every thread that brings scales. They come here as they came in
-# block_scales.py before: with its ways the compiler kept both halves' products at once, and sums went to memory.
-ARRIVALS = gl.constexpr(33)
 
 
 @gluon.aggregate
-class GatedStages:
-    """The pipeline with the scales of its operands: one for each row of a tile, and for 64 columns four times, those of
-    the gate and of up."""
+class GatedScales:
+    """The scales, in place of the stages that load_ragged (groups.py) fills: B's have four places, for 64 columns each,
+    the gate's and then up's."""
 
     stages: Stages
-    a_scale: gl.tensor
-    b_scale: gl.tensor
-    a_stride: gl.tensor  # elements from a row's scale, or that of 128 columns, to the next
-    a_step: gl.tensor  # from that of 128 of K to the next
-    b_stride: gl.tensor
-    b_step: gl.tensor
-    b_plane: gl.tensor  # from a group's to the next one's
-    M: gl.tensor
-    N: gl.tensor  # columns of the gate
-    blocks: gl.tensor  # of K: of a line beyond them, which is all zeros, scales are too
+    scales: BlockScales
+    b_plane: gl.tensor  # elements from a group's to the next one's
     gate: gl.tensor
-    of_a: gl.shared_memory_descriptor  # [stage][rows]
-    of_b: gl.shared_memory_descriptor  # [stage][4]
 
     @gluon.jit
-    def bring(self, step, block, row, col, group):
-        """A second loading warp: a step's scales, and its word to the barrier once they have come."""
-        layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
-        slot = step % self.stages.STAGES
-        rows = row + gl.arange(0, self.of_a.shape[1], layout)
-        number = gl.arange(0, 4, layout)
-        half, part = number // 2, number % 2 * PART
-        cols = gl.where(self.gate == PAIRS, 2 * (col + part), half * self.N + col + part)
-        at_a = self.a_scale + gl.minimum(rows, self.M - 1).to(gl.int64) * self.a_stride
-        at_b = self.b_scale + group.to(gl.int64) * self.b_plane
-        at_b += (gl.minimum(cols, 2 * self.N - 1) // BLOCK).to(gl.int64) * self.b_stride
-        inside = block < self.blocks
-        async_copy.async_load(self.of_a.index(slot), at_a + block * self.a_step, mask=inside)
-        async_copy.async_load(self.of_b.index(slot), at_b + block * self.b_step, mask=inside)
-        async_copy.mbarrier_arrive(self.stages.ready.index(slot), increment_count=False)
+    def columns_from(self, col, group, PLACE: gl.constexpr = 0):
+        """B's of each place from number PLACE on, of a tile that begins at column `col` of the gate."""
+        s = self.scales
+        at = col + PLACE % 2 * PART
+        at = gl.minimum(gl.where(self.gate == PAIRS, 2 * at, PLACE // 2 * s.N + at), 2 * s.N - 1)
+        own = (s.b_scale + group.to(gl.int64) * self.b_plane + (at // BLOCK).to(gl.int64) * s.b_stride,)
+        if PLACE == 3:
+            return own
+        else:
+            return own + self.columns_from(col, group, PLACE + 1)
 
     @gluon.jit
     def load_tile(self, step, count, row, col, k, a_plane, b_plane, height):
-        for i in range(count):
-            self.stages.wait_empty(step)
-            self.bring(step, i, row, col, b_plane)
-            step += 1
-        return step
+        return self.scales.bring(self.stages, step, count, row, 0, self.columns_from(col, b_plane))
 
 
 @gluon.jit
-def begin_half(like, stages, step, FIRST: gl.constexpr, COLUMN: gl.constexpr):
-    """The products of a step by themselves, begun: rows from FIRST on by the right operand's rows from COLUMN on."""
+def begin_half(own, sums, stages, at):
+    """The products of a step by themselves, begun, in place of those of `own`. The sums that those were added to go in
+    and come out, so that none is added later: there are no registers for both."""
     left = stages.left
     right = stages.right
-    slot = step % stages.STAGES
+    REGISTERS: gl.constexpr = registers_of(own)
     ASSEMBLY: gl.constexpr = step_assembly(
-        like, 2 * PART, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
-        (right.LINES, right.ROWS, right.TURNED, right.BOX), 1, 0, None,
+        own, 2 * PART, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
+        (right.LINES, right.ROWS, right.TURNED, right.BOX), 1, 0, None, REGISTERS, True,
     )  # fmt: skip
-    given = (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, COLUMN))
-    return gl.inline_asm(ASSEMBLY, outputs(registers_of(like), 4), given, part_types(like), is_pure=False)
+    types: gl.constexpr = part_types(own) + part_types(own)
+    given = own + sums + (at.left, at.right)
+    made = gl.inline_asm(ASSEMBLY, tied(2 * REGISTERS, 2), given, types, is_pure=False)
+    return (made[0], made[1]), (made[2], made[3])
 
 
 @gluon.jit
-def read_half(like, of_b, NUMBER: gl.constexpr):
-    """The scales of two parts' columns."""
-    cols: gl.constexpr = gl.SliceLayout(0, like[0].type.layout)
-    return of_b.slice(2 * NUMBER, 1).load(cols), of_b.slice(2 * NUMBER + 1, 1).load(cols)
+def scaled_by(of_rows, ring, line, HALF: gl.constexpr):
+    """The scales of two parts' products."""
+    return of_rows * ring.column_at(line, 2 * HALF), of_rows * ring.column_at(line, 2 * HALF + 1)
 
 
 @gluon.jit
-def add_half(parts, own, rows_scale, first, second):
-    """Two parts with the products of a step, times the scales of their rows and columns."""
-    return (
-        parts[0] + own[0] * (rows_scale[:, None] * first[None, :]),
-        parts[1] + own[1] * (rows_scale[:, None] * second[None, :]),
-    )
+def add_half(parts, own, scales):
+    """Two parts with the products of a step, scaled."""
+    return parts[0] + own[0] * scales[0][:, None], parts[1] + own[1] * scales[1][:, None]
 
 
 @gluon.jit
 def multiply_gated(gate, up, stages, scales, step, count, FIRST: gl.constexpr):
     """The sums of a tile, the gate's and up's, over `count` steps from number `step` on."""
     rows: gl.constexpr = gl.SliceLayout(1, gate[0].type.layout)
-    for _ in range(gl.maximum(count, 1)):
-        stages.wait_ready(step)
-        slot = step % stages.STAGES
-        of_b = scales.of_b.index(slot)
-        own = begin_half(gate, stages, step, FIRST, 0)
-        of_rows = scales.of_a.index(slot).slice(FIRST, gate[0].shape[0]).load(rows)
-        first, second = read_half(gate, of_b, 0)
-        gate = add_half(gate, wait_for_parts(own, 2 * PART), of_rows, first, second)
-        own = begin_half(up, stages, step, FIRST, 2 * PART)
-        first, second = read_half(up, of_b, 1)
+    UP: gl.constexpr = 2 * PART * LINE // 16  # from the gate's rows of B in a stage to up's, in a descriptor's units
+    at, first = places(stages, step, FIRST)
+    end = step + gl.maximum(count, 1)
+    own = up
+    stages.wait_at(at.slot, at.parity, True)
+    for _ in range(end - step):
+        own, up = begin_half(own, up, stages, at)
+        of_rows = scales.ring.rows_at(at.slot, scales.low, FIRST, gate[0].shape[0], rows)
+        by = scaled_by(of_rows, scales.ring, at.step, 0)
         own = wait_for_parts(own, 2 * PART)
-        stages.release(step)
-        up = add_half(up, own, of_rows, first, second)
-        step += 1
+        gate = add_half(gate, own, by)
+        own, gate = begin_half(own, gate, stages, at.beside(UP))
+        by = scaled_by(of_rows, scales.ring, at.step, 1)
+        then = at.after(stages, first)
+        stages.wait_at(then.slot, then.parity, then.step < end)
+        own = wait_for_parts(own, 2 * PART)
+        stages.release_at(at.slot)
+        up = add_half(up, own, by)
+        at = then
     return gate, up
 
 
@@ -203,7 +192,8 @@ def consume(stages, queue, out, scales, NUMBER: gl.constexpr, ROWS: gl.constexpr
         if work.row + FIRST < work.end:
             gate = zero_parts(ROWS, 2 * PART, PART)
             up = zero_parts(ROWS, 2 * PART, PART)
-            gate, up = multiply_gated(gate, up, stages, scales, work.step, work.count, FIRST)
+            own = scales.of_tile(work.row, work.col, 0)
+            gate, up = multiply_gated(gate, up, stages, own, work.step, work.count, FIRST)
             out.store(gate, up, work.row + FIRST, work, NUMBER)
         else:
             let_go(stages, work)
@@ -227,15 +217,13 @@ def moe_mm_scaled(
     none = gl.to_tensor(0)
     left = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, False, A)
     right = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, False, B, 1, 1, 0, 2)
-    empty, ready = barriers(STAGES, 2), barriers(STAGES, ARRIVALS)
+    empty, ready = barriers(STAGES, 2), barriers(STAGES, arrivals(True))
     stages = Stages(left, right, empty, ready, STAGES, BLOCK_K, 1, 1, False, 3, False, False)
-    plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    of_a = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], plain)
-    of_b = gl.allocate_shared_memory(gl.float32, [STAGES, 4], plain)
-    scales = GatedStages(
-        stages, a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
-        batch_stride_b_scale, M, N, gl.cdiv(K, BLOCK), gate, of_a, of_b,
+    scales = BlockScales(
+        a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, M, N,
+        gl.cdiv(K, BLOCK), make_ring(STAGES, BLOCK_M, 4, False), BLOCK_M,
     )  # fmt: skip
+    gated = GatedScales(stages, scales, batch_stride_b_scale, gate)
     bufs = gl.allocate_shared_memory(gl.uint8, [2, ROWS, COLS], gl.SwizzledSharedLayout(16, 1, 8, [1, 0]))
     out = CastOutput(
         q_ptr, scale_ptr, bias_ptr, batch_stride_bias, ldd, scale_stride_m, scale_stride_n, N, gate, gate_alpha,
@@ -248,7 +236,7 @@ def moe_mm_scaled(
             (consume, (stages, queue, out, scales, 0, ROWS)),
             (consume, (stages, queue, out, scales, 1, ROWS)),
             (load_ragged, (groups_at, stages, queue)),
-            (load_ragged, (groups_at, scales, NoQueue(0))),
+            (load_ragged, (groups_at, gated, NoQueue(0))),
         ],
         [4, 1, 1],
         [232, 40, 40],

@@ -10,16 +10,16 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 
-from kernels.device.sm90.loader import LINE
+from kernels.device.sm90.loader import LINE, thread_number
 
 
 @gluon.constexpr_function
 def keep_assembly(left_rows, right_rows):
     """Of rows of a line each, swizzled by 128 bytes, a thread's one keeps its bytes from $4 to $5, and else has zeros:
-    `left_rows` of them from $0 + $1 on, then `right_rows` from $2 + $3 on, for as many threads."""
+    `left_rows` of them from $0 + $1 on, then `right_rows` from $2 + $3 on, for as many threads, $6 their number."""
     lines = [
         "{ .reg .pred right, cut; .reg .b32 t, at, key, low, high, mask, x, w0, w1, w2, w3;",
-        f"mov.u32 t, %tid.x;\nand.b32 t, t, {left_rows + right_rows - 1};", f"setp.ge.u32 right, t, {left_rows};",
+        "mov.u32 t, $6;", f"setp.ge.u32 right, t, {left_rows};",
         "add.u32 at, $0, $1;\nadd.u32 x, $2, $3;\nselp.b32 at, x, at, right;",
         f"sub.u32 x, t, {left_rows};\nselp.b32 t, x, t, right;", f"mad.lo.u32 at, t, {LINE.value}, at;",
         "and.b32 key, t, 7;\nshl.b32 key, key, 4;",
@@ -63,9 +63,9 @@ class Edges:
         gl.static_assert(LEFT + RIGHT == 128)
         slot = step % stages.STAGES
         gl.inline_asm(
-            keep_assembly(LEFT, RIGHT), "r,r,r,r,r,r,~{memory}",
+            keep_assembly(LEFT, RIGHT), "r,r,r,r,r,r,r,~{memory}",
             [stages.left.bufs, stages.left.at(slot, HALF * LEFT), stages.right.bufs,
-             stages.right.at(slot, HALF * RIGHT), low, high],
+             stages.right.at(slot, HALF * RIGHT), low, high, thread_number()],
             [], is_pure=False,
         )  # fmt: skip
 

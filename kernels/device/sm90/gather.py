@@ -7,22 +7,10 @@ TMA of Hopper has no gather. Four warps copy: eight threads a row's line of 128 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.device.sm90.loader import LINE, Stages, barriers, make_described, make_operand
+from kernels.device.sm90.loader import LINE, Stages, barriers, make_described, make_operand, thread_number
 
 COPIERS = gl.constexpr(128)  # threads
 AT_ONCE = gl.constexpr(16)  # rows that they copy a line of
-
-
-@gluon.constexpr_function
-def place_assembly():
-    """Where in a line of all rows this thread's first chunk of 16 bytes goes, swizzled as TMA does it: rows of 128
-    bytes, whose chunks are exchanged by the row's number modulo 8. And, in bytes, which chunk of a row it reads."""
-    return (
-        "{ .reg .b32 row;\n"
-        "mov.u32 row, %tid.x;\nand.b32 $1, row, 7;\nshr.u32 row, row, 3;\nand.b32 row, row, 15;\n"
-        "xor.b32 $0, $1, row;\nand.b32 $0, $0, 7;\nshl.b32 $0, $0, 4;\nshl.b32 row, row, 7;\nadd.u32 $0, $0, row;\n"
-        "shl.b32 $1, $1, 4; }"
-    )
 
 
 @gluon.constexpr_function
@@ -87,7 +75,11 @@ class GatheredStages:
         COUNT: gl.constexpr = stages.right.ROWS // AT_ONCE
         ASSEMBLY: gl.constexpr = copy_assembly(COUNT, stages.right.LINES)
         CONSTRAINTS: gl.constexpr = copy_constraints(COUNT)
-        place, chunk = gl.inline_asm(place_assembly(), "=&r,=&r", [], [gl.int32] * 2, is_pure=False)
+        # Where in a line of all rows this thread's first chunk of 16 bytes goes, swizzled as TMA does it: rows of 128
+        # bytes, whose chunks are exchanged by the row's number modulo 8. And, in bytes, which chunk of a row it reads.
+        thread = thread_number()
+        inside, chunk = thread >> 3 & AT_ONCE - 1, thread & 7
+        place, chunk = ((chunk ^ inside) & 7) * 16 + inside * LINE, chunk * 16
         addresses = self.addresses(row, height)
         left = (self.K - k) * BYTES - chunk
         for i in range(count):

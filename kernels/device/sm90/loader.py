@@ -26,6 +26,14 @@ def facts_of(operand):
 
 
 @gluon.jit
+def thread_number():
+    """Of each thread here. Assembly is given it: where it asks itself (%tid.x), the assembler takes all threads of the
+    kernel for apart, and hands TMA its operands in a loop over them, a hundred cycles for each copy."""
+    THREADS: gl.constexpr = gl.num_warps() * 32
+    return gl.arange(0, THREADS, gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
+
+
+@gluon.jit
 def meet(CLUSTER: gl.constexpr):
     """Every thread of the cluster comes here once, before the first message between blocks."""
     if CLUSTER > 1:
@@ -85,7 +93,9 @@ class Operand:
             ASSEMBLY: gl.constexpr = clear_lines(
                 self.ROWS // self.BOX, 64 * self.LINES, self.BOX * 2, THREADS, IN_CLUSTER
             )
-            gl.inline_asm(ASSEMBLY, "r,r,r,~{memory}", [self.bufs, self.at(slot, 0), last], [], is_pure=False)
+            gl.inline_asm(
+                ASSEMBLY, "r,r,r,r,~{memory}", [self.bufs, self.at(slot, 0), last, thread_number()], [], is_pure=False
+            )
 
 
 @gluon.aggregate
@@ -129,11 +139,14 @@ class Stages:
             self.IN_CLUSTER, gl.num_warps() * 32,
         )  # fmt: skip
         first, left_first = self.right.own_share(), self.left.own_share()
+        thread = gl.to_tensor(0)
+        if gl.num_warps() > 1:
+            thread = thread_number()
         gl.inline_asm(
-            ASSEMBLY, "r,r,r,r,r,r,r,r,r,r,r,~{memory}",
+            ASSEMBLY, "r,r,r,r,r,r,r,r,r,r,r,r,~{memory}",
             [self.left.bufs, self.left.at(slot, 0) + left_first * self.left.row_bytes(), left + left_first, left_plane,
              self.right.bufs, self.right.at(slot, 0) + first * self.right.row_bytes(), right + first, right_plane,
-             k, self.ready.index(slot), gl.to_tensor(pred).to(gl.int32)],
+             k, self.ready.index(slot), gl.to_tensor(pred).to(gl.int32), thread],
             [], is_pure=False,
         )  # fmt: skip
 

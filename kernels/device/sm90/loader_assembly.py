@@ -15,7 +15,7 @@ def load_assembly(left, right, rank, k_line, in_cluster, threads):
     of the entry point: assembly names it. An operand without one does not come this way.
 
     Inputs: of either operand buffers, bytes from there to the stage, row and plane; first in K; barrier; whether, or
-    how many runs.
+    how many runs; the thread's number, where there are more than 32.
     """
 
     def boxes(operand):
@@ -33,8 +33,7 @@ def load_assembly(left, right, rank, k_line, in_cluster, threads):
     lines = [
         "{ .reg .pred first, here; .reg .b32 x, to, own, bar, at, k, bytes; .reg .b16 mask; .reg .b64 map;",
         "elect.sync _|first, 0xffffffff;",
-        f"mov.u32 x, %tid.x;\nand.b32 x, x, {threads - 1};" if threads > 32 else "",
-        "setp.lt.and.u32 first, x, 32, first;" if threads > 32 else "",
+        "setp.lt.and.u32 first, $11, 32, first;" if threads > 32 else "",
         "setp.ne.and.s32 first, $10, 0, first;", "@!first bra done;", "mov.u32 bar, $9;", f"mov.u32 bytes, {total};",
     ]  # fmt: skip
     if in_cluster:
@@ -66,14 +65,15 @@ def load_assembly(left, right, rank, k_line, in_cluster, threads):
 
 @gluon.constexpr_function
 def clear_lines(boxes, block_k, line, threads, in_cluster):
-    """Zeros into the lines from number $2 on of boxes of `block_k` lines that begin at $0 + $1, 16 bytes a thread."""
+    """Zeros into the lines from number $2 on of boxes of `block_k` lines that begin at $0 + $1, 16 bytes a thread, of
+    which this is number $3."""
     window = "cluster" if in_cluster else "cta"
     size = block_k * line
     lines = [
         "{ .reg .pred rest; .reg .b32 base, first, t, z;",
         "mov.b32 z, 0;", f"mul.lo.s32 first, $2, {line // 16};", "add.u32 base, $0, $1;",
         "mov.u32 t, %cluster_ctarank;\nmapa.shared::cluster.u32 base, base, t;" if in_cluster else "",
-        f"mov.u32 t, %tid.x;\nand.b32 t, t, {threads - 1};", "mad.lo.u32 base, t, 16, base;",
+        "mov.u32 t, $3;", "mad.lo.u32 base, t, 16, base;",
     ]  # fmt: skip
     for i in range(0, size // 16, threads):
         lines += [f"sub.s32 first, first, {threads if i else 0};", "setp.ge.s32 rest, t, first;"]

@@ -8,17 +8,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from kernels.device.sm90.loader import barriers
+from kernels.device.sm90.loader import barriers, thread_number
 
 SLOTS = gl.constexpr(4)  # tiles that the loading warp may be ahead: more than the pipeline holds
-
-
-@gluon.constexpr_function
-def which_thread(threads):
-    """Of the loading warps: they begin at a multiple of all their threads."""
-    if threads == 32:
-        return "mov.u32 lane, %laneid;\n"
-    return f"mov.u32 lane, %tid.x;\nand.b32 lane, lane, {threads - 1};\n"
 
 
 @gluon.aggregate
@@ -55,14 +47,13 @@ class Queue:
         """Number `n` of all tiles of this program."""
         slot = n % SLOTS
         mbarrier.wait(self.free.index(slot), (n // SLOTS & 1) ^ 1)
-        THREAD: gl.constexpr = which_thread(gl.num_warps() * 32)
         gl.inline_asm(
-            "{ .reg .pred first; .reg .b32 lane;\n" + THREAD + "setp.eq.u32 first, lane, 0;\n"
+            "{ .reg .pred first;\nsetp.eq.u32 first, $9, 0;\n"
             "@first st.shared.v4.b32 [$0], {$1, $2, $3, $4};\n"
             "@first st.shared.v4.b32 [$0 + 16], {$5, $6, $7, $8}; }",
-            "r,r,r,r,r,r,r,r,r,~{memory}",
+            "r,r,r,r,r,r,r,r,r,r,~{memory}",
             [self.slots.index(slot), work.row, work.end, work.col, work.group, work.step, work.count, work.last,
-             work.height],
+             work.height, thread_number()],
             [],
             is_pure=False,
         )  # fmt: skip

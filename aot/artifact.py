@@ -55,11 +55,11 @@ class Artifact:
 
     @property
     def signature(self) -> str:
-        """Names its parameters: a kernel's rows have the same ones, but that some also take scales, or those of
-        blocks."""
+        """Names its parameters: a kernel's rows have the same ones, but that some also take scales, those of blocks, or
+        D's own."""
         names = {param.name for param in self.params}
         scales = ("scaling" in names) + 2 * ("a_scale_stride_k" in names)
-        return self.kernel + ("", "_scaled", "_blocks", "_any_scales")[scales]
+        return self.kernel + ("", "_scaled", "_blocks", "_any_scales")[scales] + "_of_d" * ("d_scale" in names)
 
     def launch_facts(self) -> dict:
         """Everything but the bytes, as plain JSON values."""

@@ -57,6 +57,7 @@ pub struct libgemm_gemm_args {
     pub a_scale_stride_k: i64,
     pub b_scale_stride_n: i64,
     pub b_scale_stride_k: i64,
+    pub d_scale: *const c_void,
 }
 
 #[link(name = "gemm")]

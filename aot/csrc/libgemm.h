@@ -15,14 +15,15 @@
  *                  C and D are stored [M][N], ldc >= N, ldd >= N.
  *                A leading dimension of an operand that is not read, or has no rows, is not checked.
  *   Sizes        M, N, K are 0 to LIBGEMM_MAX_SIZE. Element offsets are 64-bit: a matrix may pass 2^31 elements.
- *   Types        A and B have one type, C, D and bias have one type, D's:
+ *   Types        A and B have one type, C, D and bias have one type, D's, but of a D of 8 bits:
  *                  a_type LIBGEMM_F16:  d_type LIBGEMM_F16 or LIBGEMM_F32, precision LIBGEMM_EXACT
  *                  a_type LIBGEMM_BF16: d_type LIBGEMM_BF16 or LIBGEMM_F32, precision LIBGEMM_EXACT
  *                  a_type LIBGEMM_F32:  d_type LIBGEMM_F32, precision LIBGEMM_TF32, _TF32X3 or _IEEE (no default)
  *                  a_type LIBGEMM_E4M3: d_type LIBGEMM_BF16, _F16 or _F32, precision LIBGEMM_EXACT or LIBGEMM_FAST;
  *                                       of libgemm_gemm and libgemm_grouped_mm, with scales or without. There A or B,
  *                                       not both, may be LIBGEMM_E5M2 (b_type); Hopper's fast kernels take it into
- *                                       BF16 or F32, without activation
+ *                                       BF16 or F32, without activation. Of libgemm_gemm D may be LIBGEMM_E4M3 too,
+ *                                       with a scale of its own (d_scale), a bias in BF16 and no C
  *   Alignment    none is required but the element's own: a pointer to float32 is a multiple of 4, to 16-bit types of 2,
  *                to group ends of their 4 or 8, to tables of 8. Operands whose pointers, leading dimensions and
  *                contiguous extents are multiples of 16 bytes run faster.
@@ -205,6 +206,7 @@ typedef struct libgemm_gemm_args {
   int64_t batch_stride_a_scale, batch_stride_b_scale; /* elements from one product's scales to the next; 0: shared */
   int64_t a_scale_stride_m, a_scale_stride_k; /* elements, of scales of blocks: _m, _n to that of the next row of op(A), */
   int64_t b_scale_stride_n, b_scale_stride_k; /* column of op(B), or 128 of them; _k to the next 128 of K's; 0: shared */
+  const void *d_scale;            /* NULL, or of a D in LIBGEMM_E4M3 one float32: see below */
 } libgemm_gemm_args;
 
 /* Set defaults: everything 0 but size (to `size`, pass sizeof(libgemm_gemm_args)), batch = 1, alpha = 1. */
@@ -215,6 +217,12 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
  * A batch whose matrices stand whole stored rows apart (batch strides are multiples of leading dimensions; 0 for a
  * shared A or B) may be served by variants of op "grouped_mm", which are faster; `variant` may name these for it. Of
  * 8-bit ones those take K contiguous in A and B, D in BF16 or F32, no activation and no scales of blocks.
+ *
+ * With d_type LIBGEMM_E4M3, of 8-bit operands, D is what it would be otherwise, in float32, times one over d_scale, as
+ * libgemm_cast casts with a scale that is given: rounded to the nearest, of two as near to the even one, what lies beyond
+ * 448 becomes that, Inf and NaN become NaN. d_scale is one number in device memory for all of a batch, what the next
+ * product takes as a_scale or b_scale; NULL stands for 1. beta must be 0 (UNSUPPORTED); bias is in LIBGEMM_BF16. Hopper's
+ * fast kernels serve scales of tensors and rows, or none.
  *
  * With batch_invariant = 1 only variants are chosen that add the products of K in one order, one after the other: the
  * bits of a row of D are then the same for any M >= 1 and whatever the other rows hold. Shapes with few tiles, whose K

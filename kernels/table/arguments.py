@@ -1,8 +1,8 @@
 """The names a kernel's run-time arguments may have, and their types. Data alone; stdlib only."""
 
 # Every run-time argument a kernel may have: its Triton type. "*a" and "*d" stand for pointers to the problem's input
-# and output element types, "desc" for a tensor descriptor of that operand. The C side has one field of the same name
-# and size in `struct call`.
+# and output element types, "*bias" to the bias', "desc" for a tensor descriptor of that operand. The C side has one
+# field of the same name and size in `struct call`.
 ARGUMENTS = {
     "a_desc": "desc",
     "b_desc": "desc",
@@ -18,7 +18,7 @@ ARGUMENTS = {
     "b_ptr": "*a",
     "c_ptr": "*d",
     "d_ptr": "*d",
-    "bias_ptr": "*d",
+    "bias_ptr": "*bias",
     "M": "i32",
     "N": "i32",
     "K": "i32",
@@ -98,6 +98,7 @@ ARGUMENTS = {
     "a_scale": "*fp32",  # of operands that are scaled, and which of libgemm_scaling they are
     "b_scale": "*fp32",
     "scaling": "i32",
+    "d_scale": "*fp32",  # of a D of 8 bits: what it is divided by
     "batch_stride_a_scale": "i64",
     "batch_stride_b_scale": "i64",
     "a_scale_stride_m": "i64",  # of scales of blocks

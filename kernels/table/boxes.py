@@ -35,6 +35,12 @@ def whole_rows(rows: int, turned: bool, sharers: int = 1) -> int:
     return math.ceil(rows / unit) * unit
 
 
+def part_columns(d: str) -> int:
+    """Columns of the widest part that a D of this type leaves by: 128 bytes of them, and no more than an accumulator is
+    cut into."""
+    return min(64, 128 // DTYPES[d].bytes)
+
+
 class Boxes:
     """Of a variant, by the names of its kernel's descriptors."""
 
@@ -96,7 +102,7 @@ class Boxes:
             if self.turned(name):
                 return self.problem.a, self.config.block_k, box_of(rows, self.config.below if is_right else 1)
             return self.problem.a, 8, 128 // DTYPES[self.problem.a].bytes
-        part = 128 // DTYPES[self.problem.d].bytes // int(name[7:] or 1)
+        part = part_columns(self.problem.d) // int(name[7:] or 1)
         if not self.family.any_width:
             part = min(part, self.right)
         rows = self.left // self.consumers if self.family.cooperative else self.left
@@ -114,7 +120,7 @@ class Boxes:
             return None if self.turned(name) else whole_rows(rows, False, sharers) // sharers
         if not self.family.any_width:
             return None
-        most, share = 128 // DTYPES[self.problem.d].bytes, int(name[7:] or 1)
+        most, share = part_columns(self.problem.d), int(name[7:] or 1)
         here = self.right // most if share == 1 else self.right % most & most // share
         return None if here else 0
 

@@ -28,7 +28,7 @@ DTYPES = {
         DType("f16", "fp16", 2, 1, ("f16", "f32"), ("exact",), casts=("e4m3", "e5m2")),
         DType("bf16", "bf16", 2, 2, ("bf16", "f32"), ("exact",), casts=("e4m3", "e5m2")),
         DType("f32", "fp32", 4, 3, ("f32",), ("tf32", "tf32x3", "ieee"), casts=("e4m3", "e5m2")),
-        DType("e4m3", "fp8e4nv", 1, 4, ("bf16", "f16", "f32"), ("exact", "fast"), scaled=True),
+        DType("e4m3", "fp8e4nv", 1, 4, ("bf16", "f16", "f32", "e4m3"), ("exact", "fast"), scaled=True),
     )
 }
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from kernels.table.boxes import consumers, whole_rows
+from kernels.table.boxes import consumers, part_columns, whole_rows
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import DENSE_SM90, Family
 from kernels.table.model import tuned
@@ -14,6 +14,11 @@ MASKED = ("masked", 64, 128, 64)  # for a C or D that TMA cannot address
 # Of a layout's tiles in order of what each gained:
 FIRST = 14  # so many also come with float32 inputs or output, and with 8-bit inputs and a float16 output,
 FIRST_SHARED = 3  # beside so many whose blocks share loads, which count for few shapes
+FIRST_E4M3 = 8  # of 8-bit inputs and output so many
+# Bytes of a D that is transposed in shared memory go there one by one. With fast sums that costs swapped tiles of more
+# rows of A than this their advantage, and this is the largest tile.
+ROWS_E4M3 = 64
+LARGEST_E4M3 = ("coop", 256, 192, 64)
 FLOAT = (
     ("coop", 128, 256, 64),
     ("coop_swap", 192, 192, 64),
@@ -58,7 +63,8 @@ def persistent_config(
     rows = whole_rows(m, turned_a, share_a) + whole_rows(n, turned_b, share_b)
     owners = 1 if family.cooperative else 2
     buffers = 2 if left <= 128 and owners == 1 and family.store == "tma" else 1
-    leaves = owners * left * 128 * buffers if family.store == "tma" else 0
+    part = part_columns(problem.d) * DTYPES[problem.d].bytes
+    leaves = owners * left * part * buffers if family.store == "tma" else 0
     step = rows * line
     if blocks:
         step += row_scale_bytes(m) * line // 128
@@ -83,6 +89,8 @@ def hopper_variant(
     if record.split == "stream" and problem.d != problem.a:
         return None  # portable/gemm_sum.py, which comes behind, stores the type of A
     k = k * 2 // DTYPES[problem.a].bytes
+    if problem.d == "e4m3" and not record.swap_ab and n % 16:
+        return None  # TMA stores 16 bytes at least
     if record.swap_ab and problem.layout[0] == "t" and (m < 16 or (m < 64 and cluster > 1)):
         return None  # below 64 rows a transposed A comes in one box, and of 8 it is no operand of the tensor cores
     if record.persistent:
@@ -112,7 +120,7 @@ def hopper_rows(problem: Problem):
     if a.bytes != 2 and (problem.layout != "nt" or not (a.scaled or problem.precision == "tf32")):
         return
     yield from tuned_rows(problem)
-    if a.scaled and problem.precision == "exact":
+    if a.scaled and problem.precision == "exact" and problem.d != "e4m3":
         yield from tuned_rows(problem, blocks=True)
 
 
@@ -126,8 +134,14 @@ def tuned_rows(problem: Problem, *, blocks: bool = False):
     heavy = [tile for tile in alone if not DENSE_SM90[tile[0]].light_epilogue]
     if problem.d == "f32" or (DTYPES[problem.a].scaled and problem.d == "f16"):
         tiles = (*alone[:FIRST], *shared[:FIRST_SHARED])
+    if problem.d == "e4m3":
+        if problem.precision == "fast":
+            kept = [tile for tile in tiles if tile[1] <= ROWS_E4M3 or not DENSE_SM90[tile[0]].swap_ab]
+            alone, shared = [LARGEST_E4M3, *(t for t in kept if len(t) == 4)], [t for t in kept if len(t) > 4]
+        tiles = (*alone[:FIRST_E4M3], *shared[:FIRST_SHARED])
     own = dict.fromkeys((*tiles, *(FLOAT if problem.a == "f32" else ())))
-    mixed = (*alone[:FIRST], *shared[:FIRST_SHARED], MASKED) if problem.a == "e4m3" and problem.d != "f16" else ()
+    paired = problem.a == "e4m3" and problem.d not in ("f16", "e4m3")
+    mixed = (*alone[:FIRST], *shared[:FIRST_SHARED], MASKED) if paired else ()
     for tile in (*own, MASKED):
         wide = problem.a == "f32" or (DENSE_SM90[tile[0]].cooperative and problem.d == "f32")
         for activated in (False, True):

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from kernels.table.arguments import ARGUMENTS
-from kernels.table.boxes import Boxes
+from kernels.table.boxes import Boxes, part_columns
 from kernels.table.dtypes import DTYPES, E5M2, ELEMENTS, PRECISIONS
 from kernels.table.families import FAMILIES, REFERENCE, ROW_STEP, Family
 from kernels.table.model import Fit, Model, rough, tuned
@@ -99,7 +99,7 @@ class Problem:
 
     op: str
     a: str  # element type of A and B
-    d: str  # element type of C, D and bias
+    d: str  # element type of C, D and, but of an 8-bit D, the bias
     precision: str
     layout: str
     e5m2: str = ""  # which of A and B, of type e4m3, is e5m2 instead: "a" or "b"
@@ -108,7 +108,8 @@ class Problem:
         require(self.op in OPS + HELPERS, "op", self.op, OPS + HELPERS)
         require(self.a in DTYPES, "a", self.a, tuple(DTYPES))
         a = DTYPES[self.a]
-        allowed = a.casts if self.op in CASTS_TO_D else a.outputs
+        outputs = a.outputs if self.op == "gemm" else tuple(d for d in a.outputs if DTYPES[d].bytes > 1)
+        allowed = a.casts if self.op in CASTS_TO_D else outputs
         require(self.d in allowed, "d", self.d, allowed)
         require(self.precision in a.precisions, "precision", self.precision, a.precisions)
         require(self.layout in LAYOUTS, "layout", self.layout, LAYOUTS)
@@ -118,6 +119,11 @@ class Problem:
     def type_of(self, operand: str) -> str:
         """Of "a" or "b"."""
         return E5M2.name if operand == self.e5m2 else self.a
+
+    @property
+    def bias(self) -> str:
+        """Its type: D's, or bfloat16 where that has 8 bits."""
+        return self.d if ELEMENTS[self.d].bytes > 1 else "bf16"
 
     @property
     def name(self) -> str:
@@ -334,9 +340,13 @@ class Variant(Boxes):
             and self.family.store == "tma"
             and not self.family.grouped
         ):
-            whole = self.right % (128 // DTYPES[self.problem.d].bytes) == 0 or self.right in (8, 16, 32)
+            columns = part_columns(self.problem.d)
+            whole = self.right % columns == 0 or self.right in (8, 16, 32)
             field = "block_m" if self.family.swap_ab else "block_n"
-            require(whole, field, self.right, "8, 16, 32 or a multiple of 128 bytes of D")
+            require(whole, field, self.right, f"8, 16, 32 or a multiple of {columns}, the columns of a part")
+        if self.family.store == "tma" and self.family.by_units and not self.family.swap_ab:
+            least = 16 // DTYPES[self.problem.d].bytes  # elements that TMA moves at least
+            require(self.right % least == 0, "block_n", self.right, f"a multiple of {least}, 16 bytes of D")
 
     def constexprs(self) -> dict[str, int | str]:
         """Values of the compile-time arguments, by name; a kernel takes those it declares. Integers, which go through
@@ -344,6 +354,8 @@ class Variant(Boxes):
         a_bytes, scaled = DTYPES[self.problem.a].bytes, DTYPES[self.problem.a].scaled
         absent = ("scaling",) if "blocks" in self.guard else BLOCK_SCALES if "unblocked" in self.guard else ()
         absent = absent if scaled else (*TYPE_WORDS, *SCALES, *BLOCK_SCALES)
+        to_e4m3 = self.problem.op == "gemm" and self.problem.d == "e4m3"
+        absent = absent if to_e4m3 else (*absent, "d_scale")
         return {
             "BLOCK_M": self.config.block_m,
             "BLOCK_N": self.config.block_n,
@@ -370,6 +382,7 @@ class Variant(Boxes):
             "SWISH": int("swish" in self.guard),
             "OVERLAP": int(self.target >= 90),  # programmatic dependent launch
             "D_TYPE": ELEMENTS[self.problem.d].c_enum,
+            "TO_E4M3": int(to_e4m3),
             "HARDWARE": (self.target >= 89) + (self.target >= 90),  # 1: rounds to 8 bits; 2: compares halves of words
             "SCALED": int(scaled and "blocks" not in self.guard),
             "FP8": int(self.multiplies_bytes),
@@ -381,7 +394,7 @@ class Variant(Boxes):
     def argument_type(self, name: str) -> str:
         """Triton type of the run-time argument `name`, as in triton.tools.compile's signature."""
         kind = ARGUMENTS[name]
-        element = {"*a": self.problem.a, "*d": self.problem.d}.get(kind)
+        element = {"*a": self.problem.a, "*d": self.problem.d, "*bias": self.problem.bias}.get(kind)
         return f"*{DTYPES[element].pointer}" if element else kind
 
     def divisible(self, name: str) -> bool:

@@ -170,6 +170,14 @@ def set_scales(
         setattr(args, name, pointer(found.pointer))
 
 
+def set_out_scale(args: Any, found: View) -> None:
+    """Of d_scale, the one element that there is for all matrices."""
+    same_type("f32", d_scale=found)
+    if math.prod(found.shape) != 1:
+        raise invalid(f"d_scale has shape {found.shape}: one element is needed")
+    args.d_scale = pointer(found.pointer)
+
+
 def set_number(args: Any, name: str, found: View, batch: int | None) -> None:
     """One element for all matrices, or a vector of one for each."""
     if batch is not None and len(found.shape) == 1 and found.shape[0] == batch:

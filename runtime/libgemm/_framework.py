@@ -130,7 +130,7 @@ def written(arrays: list[Any]) -> None:
         framework.written(theirs)
 
 
-OUTPUTS = ("f16", "bf16", "f32")  # what a product may be stored as
+OUTPUTS = ("f16", "bf16", "f32")  # what a product may be stored as; of 8-bit operands also as the first of these
 EIGHT_BITS = ("e4m3", "e5m2")
 INPUTS = (*OUTPUTS, *EIGHT_BITS)
 
@@ -149,4 +149,4 @@ def out_name(out_dtype: Any, dtype: str) -> str:
     """The name of an output's type: of `out_dtype`, or where that is None what operands of `dtype` give."""
     if out_dtype is None:
         return "bf16" if dtype in EIGHT_BITS else dtype
-    return dtype_name(out_dtype, OUTPUTS)
+    return dtype_name(out_dtype, (*OUTPUTS, *EIGHT_BITS[:1]) if dtype in EIGHT_BITS else OUTPUTS)

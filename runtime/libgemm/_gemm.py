@@ -14,6 +14,7 @@ from libgemm._args import (
     same_type,
     set_bias,
     set_matrices,
+    set_out_scale,
     set_scales,
 )
 from libgemm._framework import LaunchStream, written
@@ -30,7 +31,7 @@ def gemm(
     a: T, b: Any, c: Any = None, *, alpha: float = ONE, beta: float = ZERO, bias: Any = None,
     activation: Activation | None = None, precision: Precision | None = None, out: T | None = None,
     out_dtype: Any = None, variant: str | None = None, batch_invariant: bool = False, stream: Any = None,
-    scaling: Scaling | None = None, a_scale: Any = None, b_scale: Any = None,
+    scaling: Scaling | None = None, a_scale: Any = None, b_scale: Any = None, d_scale: Any = None,
 ) -> T:  # fmt: skip
     """D = act(alpha * a @ b + beta * c + bias), accumulated in float32.
 
@@ -39,7 +40,7 @@ def gemm(
     Row-major or transposed views both work (one of the last two strides is 1; 8-bit ones are fastest, and need no
     copy, where K is contiguous: a row-major, b transposed). A 2-D operand is shared by the batch.
     c      [M,N] (or batched), D's dtype; read only when beta is not 0, then `out` serves where c is None.
-    bias   [N], or [batch,N]; D's dtype.
+    bias   [N], or [batch,N]; D's dtype, or bfloat16 where D has 8 bits.
     activation "relu", "gelu" (exact), "silu" or None.
     precision  float32 inputs must name one: "tf32", "tf32x3" or "ieee". 8-bit ones may: "exact" adds up each 128 of
            K on tensor cores, which keep about 14 bits, and those sums in float32; "fast" all of K on tensor cores, but
@@ -49,7 +50,10 @@ def gemm(
            Of blocks of 128 of K, of a and b: "1x128_128x128" (a_scale [M,K/128], b_scale [K/128,N/128], of any
            strides, rounded up), "1x128_1x128" (b_scale [K/128,N]), "128x128_1x128" (a_scale [M/128,K/128]).
     out    [M,N] row-major (or batched) to write to; may be c. out_dtype: a's dtype (default) or float32;
-           of 8-bit inputs bfloat16 (default), float16 or float32.
+           of 8-bit inputs bfloat16 (default), float16, float32 or float8_e4m3fn, rounded to the nearest, beyond
+           448 to that; no c then.
+    d_scale  None, or of an output in float8_e4m3fn a float32 tensor of one element, by which D is divided before it is
+           rounded: what the next product takes as a_scale.
     variant  name of the one variant to use (see variants()); None lets the library choose.
     batch_invariant  True: a row's bits depend on neither M nor the other rows (some problems then run slower).
     stream   handle or stream object; None is the current stream of a's framework.
@@ -72,6 +76,8 @@ def gemm(
         else (alpha, beta, activation, precision, out_dtype, variant, batch_invariant, scaling)
     )  # fmt: skip
     scales = None if scaling is None and a_scale is None and b_scale is None else (a_scale, b_scale)
+    if d_scale is not None:
+        scales = (*(scales or (None, None)), d_scale)
     made, key = known.again(a, b, c, out, bias, None, options, stream, scales)
     if made is None:
         made = gemm_anew(
@@ -84,7 +90,7 @@ def gemm(
 def gemm_anew(
     a: Any, b: Any, c: Any, alpha: float, beta: float, bias: Any, activation: str | None, precision: str | None,
     out: Any, out_dtype: Any, variant: str | None, batch_invariant: bool, stream: Any, key: Key | None,
-    scaling: str | None = None, scales: tuple[Any, Any] | None = None,
+    scaling: str | None = None, scales: tuple[Any, ...] | None = None,
 ) -> Any:  # fmt: skip
     """The general way. What went well is kept under `key`, if there is one."""
     learn_torch()
@@ -104,7 +110,8 @@ def gemm_anew(
     made, d_view = output(out, out_dtype, shape, a, a_view.dtype, launch)
     c_view = None if beta == 0 else d_view if c is None else view(c, "c", launch)
     bias_view = None if bias is None else view(bias, "bias", launch)
-    same_type(d_view.dtype, c=c_view, bias=bias_view)
+    same_type(d_view.dtype, c=c_view)
+    same_type("bf16" if d_view.dtype == "e4m3" else d_view.dtype, bias=bias_view)
     d = row_major(d_view, "out", shape)
     c_matrix = None if c_view is None else row_major(c_view, "c", shape)
     args, alive = new_args(
@@ -116,8 +123,10 @@ def gemm_anew(
     set_matrices(args, a=left, b=right, c=c_matrix, d=d)
     if bias_view is not None:
         set_bias(args, bias_view, right.cols, batch if batched else None)
-    if scales is not None:
-        set_scales(args, scaling, (batch, batch) if batched else (None, None), launch, *scales)
+    if scales is not None and (scaling is not None or scales[:2] != (None, None)):
+        set_scales(args, scaling, (batch, batch) if batched else (None, None), launch, *scales[:2])
+    if scales is not None and len(scales) > 2:
+        set_out_scale(args, view(scales[2], "d_scale", launch))
     _args.run("gemm", args, a, launch)
     if out is not None:
         written([out])

@@ -54,6 +54,7 @@ class Kept:
     args: Any
     places: Any  # its pointers to a, b, c, d, bias and, where there are some, group ends, as one piece
     scales: Any  # those to a_scale and b_scale, or None
+    d_scale: Any  # that to d_scale, likewise
     c: Any  # the pointer to C where `places` does not say it: D's if `out_is_c`, else NULL
     d: Any
     workspace: Any
@@ -75,9 +76,11 @@ def kept_of(args: Any, offsets: dict[str, int], like: Any, described: Any, **wor
     def word(field: str) -> Any:
         return ctypes.c_uint64.from_buffer(memory, offsets[field])
 
-    scales = bytes_type(2 * POINTER).from_buffer(memory, offsets["a_scale"]) if words.pop("scaled") else None
+    scaled = words.pop("scaled")  # how many scales
     return Kept(
-        args, scales=scales, c=word("c") if words.pop("writes_c") else None, d=word("d"), workspace=word("workspace"),
+        args, scales=bytes_type(2 * POINTER).from_buffer(memory, offsets["a_scale"]) if scaled else None,
+        d_scale=bytes_type(POINTER).from_buffer(memory, offsets["d_scale"]) if scaled > 2 else None,
+        c=word("c") if words.pop("writes_c") else None, d=word("d"), workspace=word("workspace"),
         stream=word("stream"), device=like.get_device(), described=described,
         places=bytes_type(words.pop("places")).from_buffer(memory, offsets["a"]), **words,
     )  # fmt: skip
@@ -108,6 +111,8 @@ class Known:
         }
         if kind in ("gemm", "grouped_mm"):
             self.offsets["a_scale"] = ffi.offsetof(f"libgemm_{kind}_args", "a_scale")
+        if kind == "gemm":
+            self.offsets["d_scale"] = ffi.offsetof("libgemm_gemm_args", "d_scale")
         self.calls: dict[Any, list[Kept]] = {}
         self.kin: dict[Any, Kept] = {}  # by all but the tensors' sizes, roughly
 
@@ -115,7 +120,8 @@ class Known:
         self, a: Any, b: Any, c: Any, out: Any, bias: Any, ends: Any, options: Any, stream: Any, scales: Any = None
     ) -> tuple[Any, Key | None]:
         """Make the call: (its output, None). Or (None, what to keep it under when it has gone the general way), or
-        (None, None). `options` is what else the struct is made of; `scales` are a_scale and b_scale."""
+        (None, None). `options` is what else the struct is made of; `scales` are a_scale, b_scale and, of a D that has
+        one, its own."""
         if not (
             ((kind := type(a)) is Tensor or kind is Parameter)
             and ((kind := type(b)) is Tensor or kind is Parameter)
@@ -130,7 +136,7 @@ class Known:
             )
         ):  # fmt: skip
             return None, None
-        if scales is not None and not (is_plain(scales[0]) and is_plain(scales[1])):
+        if scales is not None and not all(map(is_plain, scales)):
             return None, None
         try:
             if ends is None:
@@ -168,8 +174,11 @@ class Known:
             handle = launch.handle
         if kept.scales is None:
             kept.places.raw = places
-        else:
+        elif kept.d_scale is None:
             kept.places.raw, kept.scales.raw = places[: -2 * POINTER], places[-2 * POINTER :]
+        else:
+            kept.places.raw, kept.d_scale.raw = places[: -3 * POINTER], places[-POINTER:]
+            kept.scales.raw = places[-3 * POINTER : -POINTER]
         made = out
         if made is None:
             made = kept.new_out() if launch is None else launch.new_out(kept.new_out, a)
@@ -214,7 +223,7 @@ class Known:
             return
         new = partial(torch.empty, device=first)
         kept = kept_of(
-            args, self.offsets, a, described, places=len(places) - POINTER * len(scales), scaled=bool(scales),
+            args, self.offsets, a, described, places=len(places) - POINTER * len(scales), scaled=len(scales),
             writes_c=(c is None) == (beta != 0), out_is_c=beta != 0,
             may_be_negated=not (a.dtype is out.dtype is torch.bfloat16),
             new_workspace=partial(new, args.workspace_bytes, dtype=torch.uint8) if args.workspace_bytes else None,
@@ -251,7 +260,7 @@ class Known:
             shape = (args.batch if self.kind == "gemm" else args.groups, *shape)
         new_out = partial(old.new_out.func, shape, **old.new_out.keywords)
         return kept_of(
-            args, self.offsets, a, described, places=len(old.places), scaled=False, writes_c=old.c is not None,
+            args, self.offsets, a, described, places=len(old.places), scaled=0, writes_c=old.c is not None,
             out_is_c=old.out_is_c, may_be_negated=old.may_be_negated, new_workspace=None, new_out=new_out,
             alive=old.alive, asks_workspace=True,
         )  # fmt: skip

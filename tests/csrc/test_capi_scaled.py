@@ -33,8 +33,12 @@ REFUSED = [
     ({"scaling": 6}, ("scaling = 6", "0 to 5")),
     *[({"scaling": v, "precision": 4}, (f"precision = 4 with scaling = {v}", "LIBGEMM_EXACT (0)")) for v in (3, 4, 5)],
     ({"scaling": 0}, ("a_scale = 0x", "scaling = 0", "NULL")),
-    ({"d_type": lib.LIBGEMM_E4M3}, ("d_type = 4 with 8-bit", "LIBGEMM_BF16 (2)")),
+    ({"d_type": E5M2}, ("d_type = 5 with 8-bit", "LIBGEMM_BF16 (2)", "LIBGEMM_E4M3 (4)")),
     ({"d_type": 0}, ("d_type = 0",)),
+    ({"d_scale": "place"}, ("d_scale = 0x", "d_type bf16", "NULL")),
+    ({"d_type": lib.LIBGEMM_E4M3, "d_scale": "host"}, ("d_scale = 0x", "host memory")),
+    ({"d_type": lib.LIBGEMM_E4M3, "d_scale": "odd"}, ("d_scale = 0x", "multiple of 4")),
+    ({"d_type": lib.LIBGEMM_E4M3, "bias": "byte"}, ("bias = 0x", "multiple of 2")),
     *[({"precision": v}, (f"precision = {v} with 8-bit", "LIBGEMM_FAST (4)")) for v in (-1, 1, 3, 5)],
     ({"lda": 527}, ("lda = 527", "k = 528")),
 ]
@@ -43,7 +47,7 @@ REFUSED = [
 @pytest.mark.parametrize(("fields", "parts"), REFUSED, ids=str)
 @in_stand_in()
 def test_words_that_do_not_go_together_are_refused(fields, parts):
-    places = {"host": ctypes.addressof(HOST), "odd": at(7) + 2}
+    places = {"host": ctypes.addressof(HOST), "odd": at(7) + 2, "place": at(9), "byte": at(4) + 1}
     refused(scaled(**{k: places.get(v, v) for k, v in fields.items()}).run(), "INVALID_ARGUMENT", *parts)
     assert launches() == []
 
@@ -51,6 +55,11 @@ def test_words_that_do_not_go_together_are_refused(fields, parts):
 @in_stand_in()
 def test_what_no_kernel_takes_is_refused_by_name():
     refused(scaled(b_type=lib.LIBGEMM_BF16).run(), "UNSUPPORTED", "b_type = 2 (bf16)", "a_type e4m3")
+    to_e4m3 = {"d_type": lib.LIBGEMM_E4M3}
+    refused(scaled(**to_e4m3, beta=0.5).run(), "UNSUPPORTED", "beta = 0.5 with d_type e4m3", "0")
+    refused(packed(2, **to_e4m3).run(), "INVALID_ARGUMENT", "d_type = 4 with 8-bit operands", "LIBGEMM_F32 (3)")
+    halves = {"a_type": lib.LIBGEMM_BF16, **to_e4m3}
+    refused(scaled(0, **halves).run(), "INVALID_ARGUMENT", "d_type = 4 (e4m3) with a_type bf16")
     refused(Call("grouped_gemm", **E4M3).run(), "UNSUPPORTED", "no variant computes grouped_gemm e4m3 -> bf16")
     refused(Call("grouped_gemm", **E4M3, b_type=E5M2).run(), "UNSUPPORTED", "b_type = 5 (e5m2) with a_type e4m3")
     for b_type in (0, lib.LIBGEMM_E4M3, E5M2):
@@ -76,6 +85,34 @@ def test_a_kernel_is_told_where_scales_are_and_what_they_are(precision, d_type):
         found = values(last_launch())
         places = [at(7), at(8)] if kind else [0, 0]
         assert [found["scaling"], found["a_scale"], found["b_scale"]] == [kind, *places]
+
+
+@pytest.mark.parametrize("precision", [0, 4])
+@in_stand_in()
+def test_a_d_of_8_bits_has_a_scale_of_its_own_or_none_and_a_bias_of_16(precision):
+    for kind, place, odd in itertools.product(range(3 if precision else 6), (0, at(9)), ({}, {"lda": 529})):
+        call = scaled(kind, precision=precision, d_type=lib.LIBGEMM_E4M3, d_scale=place, bias=at(4) + 2, **odd)
+        ok(call.run())
+        found, name = values(last_launch()), last_launch()["variant"]
+        assert [found["d_scale"], found["bias_ptr"]] == [place, at(4) + 2] and "_e4m3_e4m3_e4m3" in name
+    for unread in ({"k": 0}, {"alpha": 0.0}):  # bias alone, over the scale
+        ok(scaled(1, d_type=lib.LIBGEMM_E4M3, d_scale=at(9), **unread).run())
+        assert values(last_launch())["d_scale"] == at(9)
+    batch = {"batch": 3, "batch_stride_a": 1 << 20, "batch_stride_b": 1 << 20, "batch_stride_d": 1 << 20}
+    ok(scaled(2, d_type=lib.LIBGEMM_E4M3, d_scale=at(9), precision=precision, **batch).run())
+    assert values(last_launch())["d_scale"] == at(9)
+
+
+@needs(90)
+@in_stand_in()
+def test_a_d_of_8_bits_leaves_by_boxes_of_whole_16_bytes_or_element_by_element():
+    to_e4m3 = {"d_type": lib.LIBGEMM_E4M3, "d_scale": at(9)}
+    for n, ldd, how in ((784, 784, "_descriptor_"), (776, 784, "_masked_"), (784, 785, "_masked_")):
+        ok(scaled(2, **to_e4m3, n=n, ldd=ldd).run())
+        assert how in last_launch()["variant"], (n, ldd)
+    boxes = [box for r in records().values() if "_e4m3_e4m3_e4m3" in r["name"] for box in r["boxes"]]
+    stored = [box for box in boxes if box["name"].startswith("d_desc") and box["rows"]]
+    assert len(stored) > 20 and all(box["cols"] % 16 == 0 for box in stored)
 
 
 @pytest.mark.parametrize("op", ["gemm", "grouped_mm"])
@@ -246,6 +283,10 @@ def test_an_older_callers_struct_has_no_scales():
     call.args.scaling, call.args.a_scale = 2, ffi.cast("void *", at(7))  # behind its end
     ok(call.run())
     assert values(last_launch())["scaling"] == 0
+    call = scaled(2, d_type=lib.LIBGEMM_E4M3, d_scale=at(9))
+    call.args.size = ffi.offsetof("libgemm_gemm_args", "d_scale")
+    ok(call.run())
+    assert [values(last_launch())[name] for name in ("a_scale", "d_scale")] == [at(7), 0]
 
 
 @needs(90)

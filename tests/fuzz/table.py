@@ -30,8 +30,8 @@ def made_up_box(variant: Variant, name: str) -> Box:
     element, rows, cols = variant.box(name)
     cols = min(cols, SWIZZLE_BYTES // DTYPES[element].bytes)
     rounded = variant.problem.precision == "tf32" and name in ("a_desc", "b_desc")
-    return Box(name, rows, cols, SWIZZLES[cols * DTYPES[element].bytes], TFLOAT32 if rounded else ELEMENTS[element],
-               variant.box_rank(name))  # fmt: skip
+    swizzle = SWIZZLES.get(cols * DTYPES[element].bytes, 0)
+    return Box(name, rows, cols, swizzle, TFLOAT32 if rounded else ELEMENTS[element], variant.box_rank(name))
 
 
 def section(name: int, kind: int, offset: int, size: int) -> bytes:

@@ -22,6 +22,8 @@ TYPES = (
     ("e4m3", "f16", "fast"),
     ("e4m3", "f32", "exact"),
     ("e4m3", "f32", "fast"),
+    ("e4m3", "e4m3", "exact"),
+    ("e4m3", "e4m3", "fast"),
 )
 # Python entry -> operation of the variants behind it.
 ENTRIES = {
@@ -75,10 +77,17 @@ class Case:
     activation: str | None = None
     scaling: str = ""  # SCALINGS
     e5m2: str = ""  # which of "a" and "b", of a_type e4m3, is e5m2 instead
+    d_scale: bool = False  # D, of d_type e4m3, has a scale of its own
     fresh: bool = False  # no out: the library allocates it
     # normal; inf, nan (a few of A and B); nan_ab (all, with alpha = 0); inf_odd, nan_odd (all of every second group)
     values: str = "normal"
     variant: str | None = None
+
+    def __post_init__(self) -> None:
+        """A D of 8 bits has no C: what is drawn for all types loses its own."""
+        if self.d_type == "e4m3":
+            for name, value in (("beta", 0.0), ("c", "none"), ("nan_c", False)):
+                object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         changed = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
@@ -87,6 +96,10 @@ class Case:
     @property
     def op(self) -> str:
         return ENTRIES[self.entry]
+
+    @property
+    def bias_type(self) -> str:
+        return "bf16" if self.d_type == "e4m3" else self.d_type
 
     def type_of(self, letter: str) -> str:
         """Of A or B."""
@@ -143,8 +156,9 @@ class Case:
 
 
 def types_of(entry: str) -> tuple:
-    """TYPES of an entry: the dense one and that of packed groups take 8-bit operands."""
-    return tuple(types for types in TYPES if types[0] != "e4m3" or entry in ("gemm", "grouped_mm"))
+    """TYPES of an entry: the dense one and that of packed groups take 8-bit operands, the dense one has such a D."""
+    bytes_of = {"gemm": 2, "grouped_mm": 1}.get(entry, 0)  # A, B and D, or A and B alone
+    return tuple(types for types in TYPES if bytes_of >= (types[0] == "e4m3") + (types[1] == "e4m3"))
 
 
 def step_of(a_type: str) -> int:
@@ -285,6 +299,7 @@ def random_case(seed: int, largest: int = 3000, a_type: str = "", entry: str = "
         no_blocks = types["precision"] == "fast" or fields.get("ragged") == "k"
         fields.update(scaling=rng.choice(SCALINGS[: 3 if no_blocks else None]))
         fields.update(e5m2=random.Random(f"e5m2 {seed}").choice(("", "", "a", "b")))
+        fields.update(d_scale=types["d_type"] == "e4m3" and seed % 3 > 0)
     case = Case(
         seed=seed,
         entry=entry,

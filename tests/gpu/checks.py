@@ -31,6 +31,8 @@ def call(lib, p: Problem) -> list[torch.Tensor]:
         words["bias"] = p.bias if listed else p.bias[0]
     if p.scales:
         words |= {"scaling": case.scaling, **p.scales}
+    if p.d_scale is not None:
+        words["d_scale"] = p.d_scale
     if p.c is not None and case.c != "out":
         words["c"] = p.c if listed else p.c[0]
     if case.fresh:
@@ -81,7 +83,7 @@ def mismatches(p: Problem, d: list[torch.Tensor]) -> list[str]:
 
     def compare(product) -> tuple[torch.Tensor, torch.Tensor]:
         _, got, a, b, c, bias, group = product
-        scales = {"scale": p.scale(group), "factors": p.block_factors(group)}
+        scales = {"scale": p.scale(group), "factors": p.block_factors(group), "d_scale": p.d_scale}
         want, bound = expected(a, b, c, bias, **scalars, **scales)
         return want, excess(got, want, bound)
 

@@ -134,6 +134,7 @@ def variant_cases(v):
     promise = {"aligned": v.op == "grouped_gemm" and bool(v.align16)}
     yield replace(case, **sizes, **promise)
     epilogue = {"alpha": -0.5, "beta": 2.0, "c": "in_place", "bias": "each", "activation": activation}
+    epilogue["d_scale"] = v.d_type == "e4m3"
     for scaling in scalings[1:]:
         yield replace(case, **sizes, scaling=scaling)
         epilogue["scaling"] = scaling
@@ -149,13 +150,15 @@ def variant_cases(v):
             yield replace(case, **many, vary="mn", pads=(8, 16, 24, 8), aligned=True)
     if v.op == "gemm" and v.single and v.family in PERSISTENT:
         # Several tiles for each block, after few steps in K: what one tile leaves in its buffers the next one meets.
-        many = {"m": 2056, "n": 2312, "k": 72}
+        few = 16 if v.d_type == "e4m3" else 8  # columns that are whole pieces of 16 bytes
+        many = {"m": 2056, "n": 2312 // few * few, "k": 72}
         many["pads"] = aligned_pads(replace(case, **many), (0, 8, 16, 8))
         yield replace(case, **many, activation=activation)
         yield replace(case, **many, **epilogue)
         # Fewer rows and columns than a tile has, and one more than tiles hold.
-        yield replace(case, m=5, n=8, k=24, pads=aligned_pads(replace(case, m=5, n=8, k=24), (0, 8, 0, 8)), bias="each")
-        edge = {"m": v.block_m + 1, "n": v.block_n + 8, "k": 200}
+        tiny = {"m": 5, "n": few, "k": 24}
+        yield replace(case, **tiny, pads=aligned_pads(replace(case, **tiny), (0, 8, 0, 8)), bias="each")
+        edge = {"m": v.block_m + 1, "n": v.block_n // few * few + few, "k": 200}
         yield replace(case, **edge, pads=aligned_pads(replace(case, **edge), (8, 0, 8, 0)), beta=-1.0, c="out")
     if v.op == "grouped_mm":  # groups of aligned operands can be cut along their rows alone
         for ragged in ("none",) if v.align16 else RAGGED[1:]:

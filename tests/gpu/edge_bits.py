@@ -6,6 +6,7 @@ import torch
 
 from .checks import call
 from .edge import Context, chosen, variant_cases
+from .guarded import INTS
 from .problem import Problem
 from .reference import DTYPES
 
@@ -13,7 +14,7 @@ RUNS = 20
 
 
 def bits_of(ctx: Context, p: Problem, d_type: str) -> list:
-    bits = torch.int32 if DTYPES[d_type].itemsize == 4 else torch.int16
+    bits = INTS[DTYPES[d_type].itemsize]
     p.d_arena.flat.fill_(torch.nan)
     return [x.view(bits).clone() for x in call(ctx.lib, p)]
 

@@ -85,6 +85,23 @@ def scales_of_no_size(ctx: Context):
             yield [f"{x} [{name} of {value} in {case!r}]" for x in run_problem(ctx.lib, p)]
 
 
+def scales_of_d_of_no_size(ctx: Context):
+    """The same of D's own, in every layout, from fast kernels and from those for any memory."""
+    for layout, fast, lead in itertools.product(range(4), (False, True), (0, 1)):
+        case = Case(
+            a_type="e4m3", d_type="e4m3", precision="fast" if fast else "exact", d_scale=True, trans_a=layout > 1,
+            trans_b=layout % 2 == 1, m=96, n=160, k=176, leads=(lead, 0, 0, lead),
+        )  # fmt: skip
+        for value in (0.0, torch.inf, -torch.inf, torch.nan, 1e-38, -3e38):
+            p = Problem(case, ctx.device)
+            for operand in (p.a_arena, p.b_arena):
+                operand.flat.view(torch.int8).bitwise_and_(0x7F)
+                operand.freeze()
+            p.d_scale.fill_(value)
+            p.scale_arenas[-1].freeze()
+            yield [f"{x} [d_scale of {value} in {case!r}]" for x in run_problem(ctx.lib, p)]
+
+
 def scales_of_empty_groups(ctx: Context):
     """Of a group without any K there is no product: its scales, which nobody may have written, are no factors."""
     case = Case(entry="grouped_mm", a_type="e4m3", ragged="k", groups=4, cuts=(128, 0, 131, 0), m=96, n=160, seed=1)

@@ -24,6 +24,7 @@ class Problem:
         self.b = [self.logical(x, case.trans_b, "b") for x in self.b_arena.views]
         self.make_bias()
         self.make_scales()
+        self.d_scale = self.one_scale() if case.d_scale else None
         self.make_output()
         self.make_ends()
         self.poison()
@@ -64,7 +65,7 @@ class Problem:
         self.bias, self.bias_arena = None, None
         if not case.bias:
             return
-        self.bias_arena = Arena(DTYPES[case.d_type], self.device, "bias")
+        self.bias_arena = Arena(DTYPES[case.bias_type], self.device, "bias")
         count = {"gemm": case.batch, "grouped_mm": case.groups}.get(case.op, -1)
         if case.pointers:
             shapes = [(n,) for _, n, _ in self.sizes]
@@ -94,6 +95,15 @@ class Problem:
             turned = self.case.scaling == "row" and not each and self.case.seed % 4 == 0
             self.scales[name] = found.view(shape) if turned else found
             self.scale_arenas.append(arena)
+
+    def one_scale(self) -> torch.Tensor:
+        """D's own: one by which some of D is too large for its type, and some is subnormal."""
+        arena = Arena(DTYPES["f32"], self.device, "d_scale")
+        arena.place((1,), 0, self.case.leads[3])
+        (found,) = arena.inputs(self.generator).views
+        found.abs_().mul_(0.1).clamp_(min=0.01)
+        self.scale_arenas.append(arena)
+        return found
 
     def block_scales(self, name: str, place: int, rows: int, each: tuple) -> torch.Tensor:
         """One for each of `rows`, or blocks of them, and 128 of K: as A's rows (place 0) or B's columns (1) lie, stored

@@ -13,7 +13,8 @@ The bound is elementwise and worst case, after Higham, Accuracy and Stability of
                    tf32 keeps 10 mantissa bits. Tensor cores given plain float32 cut the rest off: t = 2^-10 (it would
                    be 2^-11 rounded to nearest). tf32x3 rounds the large part to nearest and cuts the small one off:
                    t = 2^-21, and the product of the small parts, 2^-22, is left out.
-  result           one rounding to D's type, u_out |D|, plus half the smallest number of that type.
+  result           one rounding to D's type, u_out |D|, plus half the smallest number of that type. To 8 bits after one
+                   over a scale was rounded, and multiplied by; what is beyond the largest number becomes that.
   activation       its Lipschitz constant (gelu 1.129, silu 1.0999) times the error before it, plus its own evaluation:
                    gelu |x| times 1.5e-7 (Abramowitz and Stegun 7.1.26) and the float32 roundings of that polynomial.
 """
@@ -30,14 +31,15 @@ DTYPES = {
     "e5m2": torch.float8_e5m2,
 }
 EIGHT_BITS = (DTYPES["e4m3"], DTYPES["e5m2"])
-U_OUT = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
-TINY = {"f16": 2.0**-25, "bf16": 2.0**-126, "f32": 2.0**-126}  # bf16, f32: subnormals may be flushed
+U_OUT = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "e4m3": 2.0**-4}
+TINY = {"f16": 2.0**-25, "bf16": 2.0**-126, "f32": 2.0**-126, "e4m3": 2.0**-10}  # bf16, f32: may be flushed below
 U_ACC = 2.0**-24
 # Relative error that the precision adds to each product, on top of the summation.
 INPUT_ERROR = {"exact": 0.0, "ieee": 0.0, "tf32": 2 * 2.0**-10 + 2.0**-20, "tf32x3": 2 * 2.0**-21 + 2.0**-22}
 # 8-bit products on Hopper's tensor cores: an instruction adds K_STEP of them and the sum so far, each cut off below
 # U_SUM of the largest. Sums of numbers of one sign lose the half of that which is to be expected (seen on an H200).
 K_STEP, U_SUM = 32, 2.0**-13
+MOST = 448.0  # of e4m3
 BLOCK = 128  # of K, in sums and scales of 8-bit operands
 LIPSCHITZ = {None: 1.0, "relu": 1.0, "gelu": 1.13, "silu": 1.10}
 EVALUATION = {None: 0.0, "relu": 0.0, "gelu": 1.5e-7 + 6 * U_ACC, "silu": 8 * U_ACC}  # times |x|
@@ -74,12 +76,13 @@ def parts_of_k(k: int, scale, factors):
 
 def expected(
     a, b, c=None, bias=None, *, alpha=1.0, beta=0.0, activation=None, precision="exact", d_type="f32", a_type=None,
-    scale=None, factors=None,
+    scale=None, factors=None, d_scale=None,
 ):  # fmt: skip
     """(D, bound) in float64 of act(alpha * a @ b + beta * c + bias); leading dimensions broadcast.
 
     A and B are not read when alpha is 0, C is not read when beta is 0. `scale` is what the product is multiplied by,
-    `factors` what each 128 of K is: for each row of A [..., M, K/128], and column of B [..., K/128, N].
+    `factors` what each 128 of K is: for each row of A [..., M, K/128], and column of B [..., K/128, N]. `d_scale` is
+    what an 8-bit D is divided by.
     """
     shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     x = torch.zeros(shape, dtype=torch.float64, device=a.device)
@@ -101,7 +104,18 @@ def expected(
     error = error * LIPSCHITZ[activation]
     if EVALUATION[activation]:
         error = error + x.abs() * EVALUATION[activation]
+    if d_type == "e4m3":
+        d, error = divided(d, error, d_scale)
     return d, error * (1 + U_OUT[d_type]) + d.abs() * U_OUT[d_type] + TINY[d_type]
+
+
+def divided(d: torch.Tensor, error: torch.Tensor, d_scale) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is rounded to 8 bits, of which Inf is none, and its error."""
+    is_number = d.isfinite()
+    if d_scale is not None:
+        d, error = d * (1 / d_scale.double()), error * (1 / d_scale.double().abs())
+        error = error + d.abs() * (4 * U_ACC)
+    return torch.where(is_number, d.clamp(-MOST, MOST), torch.nan), error
 
 
 def excess(d: torch.Tensor, want: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
@@ -118,7 +132,7 @@ def excess(d: torch.Tensor, want: torch.Tensor, bound: torch.Tensor) -> torch.Te
 
 def describe(d: torch.Tensor, want: torch.Tensor, ratio: torch.Tensor) -> str:
     """A sentence about the worst element of one output that has some ratio above 1."""
-    bad = ratio > 1
+    bad, d = ratio > 1, d.double()
     place = tuple(int(i) for i in torch.unravel_index(ratio.argmax(), ratio.shape))
     unwritten = int((d.isnan() & ~want.isnan()).sum())
     text = f"{int(bad.sum())} of {d.numel()} elements outside the bound; worst at {place}: got {d[place].item():.9g}, "

@@ -83,6 +83,7 @@ EDGE = (
     edge_scaled.long_block_scales,
     edge_scaled.scaled_groups,
     edge_scaled.scales_of_no_size,
+    edge_scaled.scales_of_d_of_no_size,
     edge_scaled.scales_of_empty_groups,
     edge_scaled.sums_of_bytes,
     edge_scaled.scaled_operator,

@@ -22,7 +22,8 @@ FAULTS = (
     "bias of group 0", "wrong activation", "relu drops NaN", "swap groups", "skip partial tile", "skip K tail",
     "write pad row", "16-bit sums", "tf32 for ieee", "Inf to NaN", "skip K = 0", "int32 ends", "new out",
     "accept anything", "vary", "trust ends", "skip empty K", "keep tail", "K of the next group",
-    "e5m2 for e4m3", "ignore scales", "scales of row 0", "scales of K 0", *MOE_FAULTS, *CAST_FAULTS,
+    "e5m2 for e4m3", "ignore D's scale", "too large to NaN", "ignore scales",
+    "scales of row 0", "scales of K 0", *MOE_FAULTS, *CAST_FAULTS,
 )  # fmt: skip
 
 # Of rows that see packed groups as one matrix, with a layout that such a row takes (trans_a, trans_b).
@@ -74,10 +75,10 @@ class StandIn(Layers, Casts):
         if self.fault != "accept anything":
             check(*arguments, variants=self.variants())
 
-    def output(self, like, shape, out, out_dtype) -> torch.Tensor:
+    def output(self, like, shape, out, out_dtype, also=()) -> torch.Tensor:
         own = torch.bfloat16 if like.dtype in EIGHT_BITS else like.dtype
         wanted = DTYPES.get(out_dtype, out_dtype) or (own if out is None else out.dtype)
-        allowed = (own, torch.float32, *([torch.float16] if own != like.dtype else []))
+        allowed = (own, torch.float32, *((torch.float16, *also) if own != like.dtype else ()))
         require(wanted in allowed, f"out dtype {wanted} for {like.dtype}")
         if out is None or self.fault == "new out":
             return torch.full(shape, torch.nan, dtype=wanted, device=like.device)
@@ -177,16 +178,32 @@ class StandIn(Layers, Casts):
             poke(d, d.storage_offset() + d.shape[-1])
 
     def gemm(self, a, b, c=None, *, alpha=1.0, beta=0.0, bias=None, activation=None, precision=None, out=None,
-             out_dtype=None, variant=None, stream=None, scaling=None, a_scale=None, b_scale=None):  # fmt: skip
+             out_dtype=None, variant=None, stream=None, scaling=None, a_scale=None, b_scale=None,
+             d_scale=None):  # fmt: skip
         self.check(a, b, c, beta, bias, activation, precision, out, variant)
         lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        d = self.output(a, (*lead, a.shape[-2], b.shape[-1]), out, out_dtype)
+        d = self.output(a, (*lead, a.shape[-2], b.shape[-1]), out, out_dtype, also=EIGHT_BITS[:1])
+        if d.dtype == EIGHT_BITS[0]:
+            require(beta == 0, f"beta = {beta} with an 8-bit D")
+            wide = self.gemm(a, b, alpha=alpha, bias=None if bias is None else bias.float(), activation=activation,
+                             precision=precision, out_dtype=torch.float32, scaling=scaling, a_scale=a_scale,
+                             b_scale=b_scale)  # fmt: skip
+            self.store(self.rounded(wide, d_scale), d)
+            return d
         require(all(x is None or x.dtype == d.dtype for x in (c, bias)), f"c and bias must be {d.dtype}, like D")
         c = d if c is None else c
         scales = (scaling, a_scale, b_scale) if scaling else None
         require(scales is None or a.dtype in EIGHT_BITS, f"scaling = {scaling} with {a.dtype}")
         self.tile(a, b, c, bias, d, alpha, beta, activation, precision, scales)
         return d
+
+    def rounded(self, x, d_scale) -> torch.Tensor:
+        """Float32 as the numbers of an 8-bit D that they become."""
+        is_number = x.isfinite()
+        x = x if d_scale is None or self.fault == "ignore D's scale" else x * (1.0 / d_scale)
+        if self.fault == "too large to NaN":
+            is_number = is_number & (x.abs() <= 448.0)
+        return torch.where(is_number, x.clamp(-448.0, 448.0), torch.nan)
 
     def grouped_gemm(self, a, b, c=None, *, out=None, bias=None, out_dtype=None, **words):
         require(len(a) == len(b), f"{len(a)} matrices a, {len(b)} matrices b")

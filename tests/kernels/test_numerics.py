@@ -36,6 +36,7 @@ def table_jobs():
         if p.a == "e4m3":
             some = SCALINGS[:3] if p.precision == "fast" else SCALINGS
             fields |= {"scaling": some[i % len(some)], **(EVEN_8_BIT if "align16" in guard else {})}
+            fields |= {"d_scale": p.d == "e4m3"}
         name = "-".join((*types, p.layout, *guard)) + kernel.split(".")[-1].removeprefix(p.op)
         yield job(name, p.op, types, p.layout, guard, kernel, **fields)
         assert row.problem == p
@@ -58,7 +59,7 @@ def tile_jobs():
 def hardware_jobs():
     """8-bit rows of a target whose tensor cores multiply bytes: e4m3 by e4m3, and with e5m2 on either side."""
     rows = [row for row in TABLE if row.target == 89 and row.multiplies_bytes and row.problem.precision == "exact"]
-    assert len(rows) == 3 * 3 * len(LAYOUTS)
+    assert len(rows) == (3 * 3 + 2) * len(LAYOUTS)
     for i, (row, e5m2) in enumerate(itertools.product(rows, ("", "a", "b"))):
         p = row.problem
         some = SCALINGS[:3] if p.op == "grouped_mm" and i % 2 else SCALINGS
@@ -68,7 +69,8 @@ def hardware_jobs():
         fields |= {"k": 304, "values": ("normal", "nan")[i % 2], "e5m2": e5m2}
         types = (p.a, p.d, p.precision)
         name = "-".join(("hardware", p.d, p.layout, e5m2, *row.guard))
-        yield {**job(name, p.op, types, p.layout, row.guard, row.kernel, **fields), "row": row.name}
+        extra = {"changed": {"HARDWARE": 0}} if p.d == "e4m3" else {}  # the interpreter rounds to 8 bits otherwise
+        yield {**job(name, p.op, types, p.layout, row.guard, row.kernel, **fields), "row": row.name, **extra}
 
 
 def descriptor_jobs():
@@ -132,6 +134,19 @@ def dense_jobs():
                 groups = {"groups": 3, "spread": "uniform", "tail": 3, "values": values}
                 yield job(name, "grouped_mm", ("e4m3", "f32", "exact"), layout, **words, **groups)
     yield job("batch-in-place", "gemm", **{**few, "bias": "row"}, c="in_place", seed=1)
+    # D in 8 bits: what is too large, too small or no number, with a scale of its own and without, one for a batch.
+    for (i, scaling), values in itertools.product(enumerate(SCALINGS), ("normal", "inf", "nan")):
+        words = {"m": 45, "n": 40, "k": 150, "scaling": scaling, "e5m2": "a" if values == "inf" else "", "batch": 2}
+        for d_scale, activation in ((False, None), (True, None), (True, "gelu")):
+            more = {**words, "bias": "each", "seed": i, "d_scale": d_scale, "activation": activation, "values": values}
+            name = f"to-e4m3-{scaling or 'not'}-{values}-{d_scale}-{activation}"
+            yield job(name, "gemm", ("e4m3", "e4m3", "exact"), LAYOUTS[i % 4], **more)
+    for activation in ACTIVATIONS:
+        values = [*FAR, 447.9, 448.0, 463.9, 464.0, 480.0, 2.0**-9, 2.0**-10, 1.1 * 2.0**-10, 0.0, 3e38, -3e38]
+        values += [float("inf"), float("-inf"), float("nan")]
+        fields = {"m": 2, "n": len(values), "k": 0, "bias": "row", "activation": activation}
+        types = ("e4m3", "e4m3", "exact")
+        yield job(f"far-out-e4m3-{activation}", "gemm", types, extra={"bias": values}, **fields)
     # K = 0 leaves D = act(bias): values far out, and those that are no numbers.
     for (a, d, precision), activation in itertools.product((TYPES[0], TYPES[2], TYPES[6]), ACTIVATIONS[1:]):
         huge = [] if d == "f16" else [3e38, -3e38]
@@ -237,6 +252,8 @@ def fault_jobs():
               scaling="row")  # fmt: skip
     blocks = {"m": 150, "n": 140, "k": 300, "scaling": "1x128_128x128"}
     yield job("fault-blocks", "gemm", e4m3, extra={"changed": {"SCALED": 0}}, **blocks)
+    to_e4m3 = {**ODD, "d_scale": True}
+    yield job("fault-d-scale", "gemm", ("e4m3", "e4m3", "exact"), extra={"told": {"d_scale": 0}}, **to_e4m3)
     for name in ("a_type", "b_type"):
         yield job(f"fault-{name}", "gemm", e4m3, extra={"told": {name: 5}}, **ODD)
     hardware = next(row for row in TABLE if row.multiplies_bytes and row.problem.op == "gemm" and not row.guard)

@@ -50,7 +50,7 @@ def test_every_problem_has_a_row_without_guard_and_it_is_last(target):
     rows = variants((target,))
     for op, (a, d, precision), layout in product(OPS, TYPES, LAYOUTS):
         own = [row for row in rows if row.problem == Problem(op, a, d, precision, layout)]
-        if DTYPES[a].scaled and op == "grouped_gemm":
+        if (DTYPES[a].scaled and op == "grouped_gemm") or (d == "e4m3" and op != "gemm"):
             assert own == []  # so far
             continue
         assert own, (op, a, d, precision, layout)
@@ -128,7 +128,7 @@ def test_an_element_type_is_known_to_the_header_to_python_and_to_the_suites(name
     assert [types for types in TYPES if types[0] == name] == [types for types in CASE_TYPES if types[0] == name]
 
 
-PACKED = [Problem("grouped_mm", *types, layout) for types, layout in product(TYPES, LAYOUTS)]
+PACKED = [Problem("grouped_mm", *types, layout) for types, layout in product(TYPES, LAYOUTS) if types[1] != "e4m3"]
 GROUPED = [row for problem in PACKED for row in grouped_rows(problem)]
 
 
@@ -282,7 +282,8 @@ def test_persistent_rows_are_legal_and_leave_room_for_their_barriers():
             assert row.turned(name) or row.box_rows(name) == loads, row.name
             come += loads * sharers
         owners = 1 if row.family.cooperative else 2
-        leaves = owners * row.left * 128 * c.buffers if row.family.store == "tma" else 0
+        part = min(128, 64 * DTYPES[row.problem.d].bytes)  # bytes of D's columns that leave together
+        leaves = owners * row.left * part * c.buffers if row.family.store == "tma" else 0
         assert c.stages * come * line + leaves <= TARGETS[90].shared_bytes - 1024, row.name
         assert c.stages >= 3, row.name
 
@@ -339,7 +340,7 @@ ODD_TILES = [("coop", (128, 144, 64), 144), ("pingpong", (64, 48, 64), 48), ("pi
 
 @pytest.mark.parametrize(("family", "tile", "right"), ODD_TILES)
 def test_a_tile_whose_parts_differ_is_refused_by_a_family_that_has_one_box(family, tile, right):
-    with pytest.raises(SpecError, match=f"= {right}: allowed is 8, 16, 32 or a multiple of 128 bytes of D"):
+    with pytest.raises(SpecError, match=f"= {right}: allowed is 8, 16, 32 or a multiple of 64, the columns"):
         flex(family, tile=tile).check()
 
 

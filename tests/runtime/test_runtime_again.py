@@ -52,6 +52,12 @@ def of_tensors(**changes) -> dict:
     return bytewise(**{"scaling": "tensor", **one, **changes})
 
 
+def to_e4m3(**changes) -> dict:
+    """Those of rows and columns into 8 bits, over a scale."""
+    out, bias = Tensor(at(3), (96, 80), "float8_e4m3fn"), Tensor(at(4), (80,), "bfloat16")
+    return of_rows(**{"out": out, "bias": bias, "d_scale": Tensor(at(11), (), "float32"), **changes})
+
+
 # What names an output that the call allocates: D, and a C that is not read, by each of their boxes.
 NEW_OUT = ("d_ptr", *(f"{operand}{part}" for operand in "cd" for part in ("", "_2", "_4", "_8")))
 
@@ -116,6 +122,11 @@ CALLS = {
         (3, 1), (80, 1), scaling="1x128_1x128", b_scale=Tensor(at(10), (3, 80), "float32")
     ),
     "other scales": lambda: of_rows(a_scale=Tensor(at(11), (96,), "float32"), b_scale=Tensor(at(12), (80,), "float32")),
+    "to e4m3": lambda: of_rows(out=Tensor(at(3), (96, 80), "float8_e4m3fn")),
+    "to e4m3 over a scale": lambda: to_e4m3(),
+    "to e4m3 over a scale elsewhere": lambda: to_e4m3(d_scale=Tensor(at(12), (1,), "float32")),
+    "to e4m3 over a scale, new out": lambda: to_e4m3(out=None, out_dtype="e4m3"),
+    "to e4m3 over a scale, of plain operands": lambda: to_e4m3(scaling=None, a_scale=None, b_scale=None),
     "alpha": lambda: operands(alpha=0.5),
     "integer alpha": lambda: operands(alpha=2),
     "alpha 0": lambda: operands(alpha=0.0),
@@ -152,7 +163,8 @@ CALLS = {
     "cluster, batch invariant": lambda: CALLS["cluster"]() | {"batch_invariant": True},
 }
 # Always the general way:
-GENERAL = ("alpha 0", "alpha -0", "unread nonsense", *(name for name in CALLS if name.startswith("unaligned")))
+GENERAL = ("alpha 0", "alpha -0", "unread nonsense", "to e4m3 over a scale, of plain operands")
+GENERAL += tuple(name for name in CALLS if name.startswith("unaligned"))
 
 
 @by_both

@@ -140,8 +140,9 @@ def test_other_words_that_do_not_go_together_are_refused():
         ({**rows, "scaling": "row", "a_scale": scale(7, M, dtype="bf16")}, "a_scale has dtype bf16: f32 is needed"),
         ({**rows, "scaling": "row", "a_scale": scale(7, M, strides=(2,))}, "strides (2,)"),
         ({**rows, "scaling": "row", "precision": "tf32"}, "precision = 'tf32': allowed are None, 'exact', 'fast'"),
-        ({"out": array(3, M, N, dtype="e4m3")}, "d_type = 4"),
-        ({"out": None, "out_dtype": "e4m3"}, "dtype e4m3 is not one of f16, bf16, f32"),
+        ({"out": array(3, M, N, dtype="e5m2")}, "d_type = 5"),
+        ({"out": None, "out_dtype": "e5m2"}, "dtype e5m2 is not one of f16, bf16, f32, e4m3"),
+        ({"d_scale": scale(9)}, "d_scale = 0x"),
         ({"b": array(1, K, N, dtype="bf16")}, "b has dtype bf16: e4m3 is needed"),
     ):
         with pytest.raises(libgemm.Error) as error:
@@ -153,6 +154,32 @@ def test_other_words_that_do_not_go_together_are_refused():
     with pytest.raises(libgemm.Error, match="a_type f16: no variant takes scales"):
         libgemm.gemm(**halves, **rows, scaling="row")
     assert launches() == []
+
+
+@in_stand_in()
+def test_an_output_of_8_bits_may_have_a_scale():
+    to_e4m3 = {"out": array(3, M, N, dtype="e4m3"), "bias": array(4, N, dtype="bf16")}
+    rows = {"scaling": "row", "a_scale": scale(7, M), "b_scale": scale(8, N)}
+    for words in ({}, rows):
+        for place, given in ((0, None), (at(9), scale(9)), (at(9), scale(9, 1, 1))):
+            libgemm.gemm(**operands(**to_e4m3, **words, d_scale=given))
+            found = values(last_launch())
+            assert [found["d_scale"], found["a_scale"]] == [place, at(7) if words else 0]
+    count = len(launches())
+    for change, part in (
+        ({"d_scale": scale(9, 2)}, "d_scale has shape (2,): one element is needed"),
+        ({"d_scale": scale(9, dtype="bf16")}, "d_scale has dtype bf16: f32 is needed"),
+        ({"bias": array(4, N, dtype="f32")}, "bias has dtype f32: bf16 is needed"),
+        ({"bias": array(4, N, dtype="e4m3")}, "bias has dtype e4m3: bf16 is needed"),
+        ({"beta": 1.0, "c": array(3, M, N, dtype="e4m3")}, "beta = 1 with d_type e4m3"),
+        ({"out_dtype": "bf16"}, "out has dtype e4m3, out_dtype is bf16"),
+    ):
+        with pytest.raises(libgemm.Error) as error:
+            libgemm.gemm(**operands(**{**to_e4m3, **rows, **change}))
+        assert part in str(error.value), str(error.value)
+    with pytest.raises(libgemm.Error, match="d_type = 4 with 8-bit operands"):
+        libgemm.grouped_mm(**groups(out=array(3, M, N, dtype="e4m3")))
+    assert len(launches()) == count
 
 
 @in_stand_in()

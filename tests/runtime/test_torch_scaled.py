@@ -53,6 +53,24 @@ def test_it_takes_torchs_recipes_by_type_or_name(rows, names):
     assert torch.allclose(wide, exact + 1)
 
 
+def test_the_output_may_have_8_bits_and_a_scale():
+    (a, b), words = operands(), given(True, True)
+    words["output_dtype"] = torch.float8_e4m3fn
+    exact = (a.float() @ b.float()) * words["scale_a"] * words["scale_b"]
+    for scale in (None, torch.tensor(0.03)):
+        made = libgemm.torch.scaled_mm(a, b, **words, bias=torch.ones(N, dtype=torch.bfloat16), d_scale=scale)
+        want = (exact + 1) / (1 if scale is None else scale)
+        assert made.dtype == torch.float8_e4m3fn and (scale is None) == (float(want.abs().max()) < 448)
+        assert torch.allclose(made.float(), want.clamp(-448, 448), rtol=0.07, atol=1e-2)
+        call = torch.compile(libgemm.torch.scaled_mm, fullgraph=True, backend="aot_eager")
+        again = call(a, b, **words, bias=torch.ones(N, dtype=torch.bfloat16), d_scale=scale)
+        assert torch.equal(again.float(), made.float())
+    torch.library.opcheck(
+        scaled.operator, (a, b, words["scale_a"], words["scale_b"], "row", None, torch.float8_e4m3fn, False, scale),
+        test_utils="test_faketensor",  # test_schema multiplies what comes out
+    )  # fmt: skip
+
+
 def test_one_operand_may_be_e5m2():
     (a, b), words = operands(), given(False, True)
     wide = a.float().to(torch.float8_e5m2)
@@ -182,12 +200,12 @@ def test_the_kernels_call_has_libgemms_words(monkeypatch):
     monkeypatch.setattr(libgemm, "gemm", lambda *args, **words: seen.append((args, words)))
     a, b = operands()
     one = torch.ones(())
-    kernels.scaled_mm(a, b, one, one, "tensor", None, torch.float16, True)
+    kernels.scaled_mm(a, b, one, one, "tensor", None, torch.float16, True, None)
     ((args, words),) = seen
     assert args[0] is a and args[1] is b
     assert words == {
         "bias": None, "a_scale": one, "b_scale": one, "scaling": "tensor", "out_dtype": torch.float16,
-        "precision": "fast",
+        "precision": "fast", "d_scale": None,
     }  # fmt: skip
 
 

@@ -36,6 +36,7 @@ from kernels.table.variants import variants
 from tests.gpu import reference
 from tests.gpu.cases import ACTIVATIONS, RAGGED, SCALINGS, Case
 from tests.gpu.checks import mismatches, tail_problems
+from tests.gpu.guarded import INTS
 from tests.gpu.problem import Problem
 from tests.support import quick_interpreter
 
@@ -104,6 +105,7 @@ def single_arguments(p: Problem) -> dict:
     strides = [stride for x in p.scales.values() for stride in x.stride()[-2:]] if p.by_blocks else [0] * 4
     found |= zip(of_blocks, strides, strict=True)
     found["scaling"] = SCALINGS.index(p.case.scaling)
+    found["d_scale"] = p.d_scale.data_ptr() if p.d_scale is not None else 0
     found |= {f"{x}_type": OPERAND_TYPES.get(p.case.type_of(x), 0) for x in "ab"}
     found["offs_ptr"] = p.ends.data_ptr() if p.ends is not None else 0
     return found
@@ -190,11 +192,7 @@ def run(job: dict) -> list[str]:
         problems += not_vanishing(p) if "bias" in job else []
         for arena in (*p.inputs, p.d_arena):
             problems += arena.problems()
-        outputs.append(
-            p.d_arena.flat.numpy(force=True).tobytes()
-            if p.case.d_type != "bf16"
-            else p.d_arena.flat.view(torch.int16).numpy().tobytes()
-        )
+        outputs.append(p.d_arena.flat.view(INTS[p.d_arena.bytes]).numpy().tobytes())
     if len(set(outputs)) > 1:
         problems.append(f"results differ between {job['programs']} programs")
     return problems

@@ -34,7 +34,7 @@ def grouped_mm(a, b, offs=None, bias=None, precision=None, out_dtype=None, zero_
     return made
 
 
-def scaled_mm(a, b, a_scale, b_scale, scaling, bias=None, out_dtype=None, fast=False):
+def scaled_mm(a, b, a_scale, b_scale, scaling, bias=None, out_dtype=None, fast=False, d_scale=None):
     a, b = a.float(), b.float()
     if scaling in ("tensor", "row"):
         made = (a @ b) * a_scale * b_scale
@@ -43,7 +43,10 @@ def scaled_mm(a, b, a_scale, b_scale, scaling, bias=None, out_dtype=None, fast=F
         of_a = a_scale.repeat_interleave(rows, 0).repeat_interleave(128, 1)[: a.shape[0], : a.shape[1]]
         of_b = b_scale.repeat_interleave(128, 0).repeat_interleave(cols, 1)[: b.shape[0], : b.shape[1]]
         made = (a * of_a) @ (b * of_b)
-    return (made if bias is None else made + bias).to(out_dtype or torch.bfloat16)
+    made = made if bias is None else made + bias
+    made = made if d_scale is None else made / d_scale
+    made = made.clamp(-448, 448) if out_dtype == torch.float8_e4m3fn else made
+    return made.to(out_dtype or torch.bfloat16)
 
 
 def scaled_grouped_mm(a, b, offs, a_scale, b_scale, scaling, bias=None, out_dtype=None, fast=False):

@@ -82,7 +82,8 @@ HOT libgemm_status check_operands(const struct operands *o, const void *bias, co
   }
   if (o->reads_c) TRY(check_operand("c", o->c, o->d_bytes, o, device));
   TRY(check_operand("d", o->d, o->d_bytes, o, device));
-  return bias ? check_operand("bias", bias, o->d_bytes, o, device) : LIBGEMM_OK;
+  int bias_bytes = o->d_type == LIBGEMM_E4M3 ? dtype_bytes(LIBGEMM_BF16) : o->d_bytes;
+  return bias ? check_operand("bias", bias, bias_bytes, o, device) : LIBGEMM_OK;
 }
 
 HOT bool tma_reads_a(const struct operands *o) { return is_addressable(o->a, o->lda, o->a_bytes); }

@@ -11,7 +11,7 @@ struct operands {
   int64_t lda, ldb, ldc, ldd;
   int64_t batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d;
   int32_t a_type, d_type, trans_a, trans_b, ragged;
-  int a_bytes, d_bytes; /* of an element of A and B; of C, D and the bias */
+  int a_bytes, d_bytes; /* of an element of A and B; of C and D */
   bool reads_ab, reads_c;
 };
 

@@ -48,10 +48,11 @@ libgemm_status state_two_types(struct problem *p, int32_t b_type) {
 }
 
 static libgemm_status check_e4m3(const struct problem *p) {
-  if (!is_output_type(p->d_type))
+  bool dense = p->op == OP_GEMM;
+  if (!is_output_type(p->d_type) && !(dense && p->d_type == LIBGEMM_E4M3))
     return fail(LIBGEMM_INVALID_ARGUMENT,
-                "d_type = %d with 8-bit operands: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)",
-                p->d_type);
+                "d_type = %d with 8-bit operands: allowed are LIBGEMM_F16 (1), LIBGEMM_BF16 (2), LIBGEMM_F32 (3)%s",
+                p->d_type, dense ? ", LIBGEMM_E4M3 (4)" : "");
   if (p->precision != LIBGEMM_EXACT && p->precision != LIBGEMM_FAST)
     return fail(LIBGEMM_INVALID_ARGUMENT,
                 "precision = %d with 8-bit operands: allowed are LIBGEMM_EXACT (0) and LIBGEMM_FAST (4)", p->precision);

@@ -55,6 +55,15 @@ def to_8_bits(x, factor, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr):
 
 
 @triton.jit
+def over_scale(x, scale_ptr):
+    """numbers(x) times one over the scale that is there, of any kind; a null pointer is a scale of 1."""
+    factor = 1.0
+    if scale_ptr.to(tl.int64) != 0:
+        factor = tl.div_rn(1.0, tl.load(scale_ptr))
+    return numbers(x) * factor
+
+
+@triton.jit
 def scale_of(most, scale_power_of_two, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr):
     """The scale of numbers of which `most` is the largest magnitude, NaN without one: 1 where all are 0. With
     scale_power_of_two = 1 it is rounded up to one."""

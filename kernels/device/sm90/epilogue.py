@@ -4,6 +4,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
+from kernels.device.portable.eight_bits import over_scale
 from kernels.device.portable.tiles import activate
 from kernels.device.sm90.loader import barriers
 
@@ -59,14 +60,19 @@ def power_of_two(least):
 @gluon.jit
 def make_scales(
     a_scale, b_scale, scaling, M, N, CONSUMERS: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr,
-    SWAP: gl.constexpr, SCALED: gl.constexpr,
+    SWAP: gl.constexpr, SCALED: gl.constexpr, d_scale=0, TO_E4M3: gl.constexpr = False,
 ):  # fmt: skip
-    """What an epilogue has of them, for tiles of LEFT rows a consumer by RIGHT; () where operands have none."""
+    """What an epilogue has of them, for tiles of LEFT rows a consumer by RIGHT, and where D is to have 8 bits the
+    pointer to its scale; () where operands have none."""
     if SCALED:
         layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
         of_left = gl.allocate_shared_memory(gl.float32, [CONSUMERS, LEFT], layout)
         of_right = gl.allocate_shared_memory(gl.float32, [CONSUMERS, power_of_two(RIGHT)], layout)
-        return (Scales(a_scale, b_scale, scaling, M, N, of_left, of_right, SWAP),)
+        own = (Scales(a_scale, b_scale, scaling, M, N, of_left, of_right, SWAP),)
+        if TO_E4M3:
+            return own + (d_scale,)  # noqa: RUF005  (the compiler knows no unpacking here)
+        else:
+            return own
     else:
         return ()
 
@@ -125,6 +131,8 @@ class Epilogue:
             acc += bias
         if self.ACTIVATE:
             acc = activate(acc, self.activation)
+        if len(self.scales) > 1:
+            acc = over_scale(acc, self.scales[1])
         return acc
 
     @gluon.jit
@@ -209,6 +217,15 @@ def make_output(c_descs, d_descs, epilogue, CONSUMERS: gl.constexpr, BUFFERS: gl
     return Output(c_descs, d_descs, bufs, barriers(CONSUMERS), epilogue, MOST, BUFFERS)
 
 
+@gluon.jit
+def as_stored(acc, TYPE: gl.constexpr):
+    """In D's type; an 8-bit D is known as bytes."""
+    if gl.uint8 == TYPE:
+        return acc.to(gl.float8e4nv).to(gl.uint8, bitcast=True)
+    else:
+        return acc.to(TYPE)
+
+
 @gluon.aggregate
 class MaskedOutput:
     """Stores tiles from registers, element by element: for a C or D TMA cannot address."""
@@ -237,7 +254,7 @@ class MaskedOutput:
             if self.epilogue.beta != 0.0:
                 at = rows.to(gl.int64)[:, None] * self.ldc + cols[None, :]
                 acc += self.epilogue.beta * gl.load(self.c_ptr + at, mask=inside, other=0.0).to(gl.float32)
-            acc = self.epilogue.finish(acc, col).to(self.d_ptr.dtype.element_ty)
+            acc = as_stored(self.epilogue.finish(acc, col), self.d_ptr.dtype.element_ty)
             gl.store(self.d_ptr + (rows.to(gl.int64)[:, None] * self.ldd + cols[None, :]), acc, mask=inside)
             col += parts[i].shape[1]
         return phase

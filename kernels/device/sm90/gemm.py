@@ -150,11 +150,11 @@ def run(
 @gluon.jit
 def store_by_tma(
     a_desc, b_desc, c_descs, d_descs, bias_ptr, M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
-    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, ACROSS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
     PINGPONG: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr,
-    PROMOTE: gl.constexpr, BLOCKS: gl.constexpr,
+    PROMOTE: gl.constexpr, BLOCKS: gl.constexpr, TO_E4M3: gl.constexpr,
 ):  # fmt: skip
     LEFT: gl.constexpr = BLOCK_N if SWAP else BLOCK_M
     CONSUMERS: gl.constexpr = 3 if not PINGPONG and LEFT == 192 else 2
@@ -166,7 +166,9 @@ def store_by_tma(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, OWNERS, CLUSTER,
         ARRIVALS=arrivals(BLOCKS), ACROSS=ACROSS,
     )  # fmt: skip
-    scales = make_scales(a_scale, b_scale, scaling, M, N, CONSUMERS, LEFT // OWNERS, tiles.RIGHT, SWAP, SCALED)
+    scales = make_scales(
+        a_scale, b_scale, scaling, M, N, CONSUMERS, LEFT // OWNERS, tiles.RIGHT, SWAP, SCALED, d_scale, TO_E4M3
+    )
     blocks = make_block_scales(
         a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, M, N, K, tiles,
         stages, SWAP, BLOCKS,
@@ -179,17 +181,18 @@ def store_by_tma(
 @gluon.jit
 def gemm_tma(
     a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
-    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, ACROSS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
     PINGPONG: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr,
-    PROMOTE: gl.constexpr, BLOCKS: gl.constexpr,
+    PROMOTE: gl.constexpr, BLOCKS: gl.constexpr, TO_E4M3: gl.constexpr,
 ):  # fmt: skip
     """D leaves by TMA, in boxes all alike."""
     store_by_tma(
         a_desc, b_desc, (c_desc,), (d_desc,), bias_ptr, M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
-        a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M,
-        STAGES, BUFFERS, CLUSTER, ACROSS, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE, BLOCKS,
+        a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale, BLOCK_M, BLOCK_N, BLOCK_K,
+        GROUP_M, STAGES, BUFFERS, CLUSTER, ACROSS, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE,
+        BLOCKS, TO_E4M3,
     )  # fmt: skip
 
 
@@ -197,29 +200,30 @@ def gemm_tma(
 def gemm_tma_parts(
     a_desc, b_desc, c_desc, c_desc_2, c_desc_4, c_desc_8, d_desc, d_desc_2, d_desc_4, d_desc_8, bias_ptr, M, N, K,
     alpha, beta, activation,
-    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, ACROSS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
     PINGPONG: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr,
-    PROMOTE: gl.constexpr, BLOCKS: gl.constexpr,
+    PROMOTE: gl.constexpr, BLOCKS: gl.constexpr, TO_E4M3: gl.constexpr,
 ):  # fmt: skip
     """The same of any width: what is left of it by boxes of a half, a quarter, an eighth of the columns."""
     store_by_tma(
         a_desc, b_desc, (c_desc, c_desc_2, c_desc_4, c_desc_8), (d_desc, d_desc_2, d_desc_4, d_desc_8), bias_ptr,
         M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
-        a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M,
-        STAGES, BUFFERS, CLUSTER, ACROSS, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE, BLOCKS,
+        a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale, BLOCK_M, BLOCK_N, BLOCK_K,
+        GROUP_M, STAGES, BUFFERS, CLUSTER, ACROSS, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE,
+        BLOCKS, TO_E4M3,
     )  # fmt: skip
 
 
 @gluon.jit
 def gemm_split(
     a_desc, b_desc, c_desc, d_desc, bias_ptr, partials, semaphores, epoch, splits, M, N, K, alpha, beta, activation,
-    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
     TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
-    BLOCKS: gl.constexpr,
+    BLOCKS: gl.constexpr, TO_E4M3: gl.constexpr,
 ):  # fmt: skip
     """Pingpong, and K shared by `splits` units a tile, more than a cluster has: they reduce in the workspace."""
     tiles = make_tiles(M, N, K, beta, splits, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, 1, SWAP, True, BLOCKS)
@@ -227,7 +231,7 @@ def gemm_split(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, ARRIVALS=arrivals(BLOCKS)
     )
     LEFT: gl.constexpr = BLOCK_N if SWAP else BLOCK_M
-    scales = make_scales(a_scale, b_scale, scaling, M, N, 2, LEFT, tiles.RIGHT, SWAP, SCALED)
+    scales = make_scales(a_scale, b_scale, scaling, M, N, 2, LEFT, tiles.RIGHT, SWAP, SCALED, d_scale, TO_E4M3)
     blocks = make_block_scales(
         a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, M, N, K, tiles,
         stages, SWAP, BLOCKS,
@@ -241,17 +245,17 @@ def gemm_split(
 @gluon.jit
 def gemm_masked(
     a_desc, b_desc, c_ptr, d_ptr, bias_ptr, M, N, K, ldc, ldd, alpha, beta, activation,
-    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
+    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
-    SCALED: gl.constexpr, PROMOTE: gl.constexpr, BLOCKS: gl.constexpr,
+    SCALED: gl.constexpr, PROMOTE: gl.constexpr, BLOCKS: gl.constexpr, TO_E4M3: gl.constexpr,
 ):  # fmt: skip
     """Pingpong, for a C or D of any alignment and leading dimension."""
     tiles = make_tiles(M, N, K, beta, gl.to_tensor(1), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, 1, 1, False, False, BLOCKS)
     stages = make_stages(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, False, ARRIVALS=arrivals(BLOCKS)
     )
-    scales = make_scales(a_scale, b_scale, scaling, M, N, 2, BLOCK_M, BLOCK_N, False, SCALED)
+    scales = make_scales(a_scale, b_scale, scaling, M, N, 2, BLOCK_M, BLOCK_N, False, SCALED, d_scale, TO_E4M3)
     blocks = make_block_scales(
         a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, M, N, K, tiles,
         stages, False, BLOCKS,

@@ -70,11 +70,13 @@ def moe_route(expert_ids: Any, groups: int) -> Any:
     return libgemm.moe_route(expert_ids.contiguous(), groups)
 
 
-def scaled_mm(a: Any, b: Any, a_scale: Any, b_scale: Any, scaling: str, bias: Any, out_dtype: Any, fast: bool) -> Any:
+def scaled_mm(
+    a: Any, b: Any, a_scale: Any, b_scale: Any, scaling: str, bias: Any, out_dtype: Any, fast: bool, d_scale: Any
+) -> Any:
     words: dict[str, Any] = {"scaling": scaling, "out_dtype": out_dtype, "precision": "fast" if fast else None}
 
     def call(a: Any, b: Any, a_scale: Any, b_scale: Any, bias: Any) -> Any:
-        return libgemm.gemm(a, b, bias=bias, a_scale=a_scale, b_scale=b_scale, **words)
+        return libgemm.gemm(a, b, bias=bias, a_scale=a_scale, b_scale=b_scale, d_scale=d_scale, **words)
 
     return with_copies(call, (a, b, a_scale, b_scale, bias), (stored, stored, packed, packed, packed))
 

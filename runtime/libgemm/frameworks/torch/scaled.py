@@ -25,15 +25,17 @@ NAMES = {getattr(TYPES, name).value: name for names in SCALINGS for name in name
 @torch.library.custom_op("libgemm::scaled_mm", mutates_args=(), device_types="cuda")
 def operator(
     a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor, scaling: str, bias: Tensor | None = None,
-    out_dtype: torch.dtype | None = None, fast: bool = False,
+    out_dtype: torch.dtype | None = None, fast: bool = False, d_scale: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """a @ b times the scales, plus bias, as libgemm.gemm."""
-    made: Tensor = kernels.scaled_mm(a, b, a_scale, b_scale, scaling, bias, out_dtype, fast)
+    made: Tensor = kernels.scaled_mm(a, b, a_scale, b_scale, scaling, bias, out_dtype, fast, d_scale)
     return made
 
 
 @operator.register_fake
-def _(a, b, a_scale, b_scale, scaling, bias=None, out_dtype=None, fast=False):  # type: ignore[no-untyped-def]
+def _(  # type: ignore[no-untyped-def]
+    a, b, a_scale, b_scale, scaling, bias=None, out_dtype=None, fast=False, d_scale=None
+):
     torch._check(a.dim() == b.dim() and a.dim() in (2, 3), lambda: f"a has {a.dim()} dimensions, b {b.dim()}")
     torch._check(a.shape[-1] == b.shape[-2], lambda: f"a has shape {tuple(a.shape)}, b {tuple(b.shape)}")
     return a.new_empty((*a.shape[:-1], b.shape[-1]), dtype=out_dtype or torch.bfloat16)
@@ -86,14 +88,17 @@ def scaled_mm(
     mat_a: Tensor, mat_b: Tensor, scale_a: Any, scale_recipe_a: Any, scale_b: Any, scale_recipe_b: Any,
     swizzle_a: Any = None, swizzle_b: Any = None, bias: Tensor | None = None,
     output_dtype: torch.dtype | None = torch.bfloat16, contraction_dim: Any = (), use_fast_accum: bool = False,
+    d_scale: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """torch.nn.functional.scaled_mm for float8_e4m3fn, of which one operand may be float8_e5m2: mat_a [M,K] @ mat_b
     [K,N] of any layout, where torch takes a row-major mat_a and a transposed mat_b alone. Recipes: TensorWise (a number
     each), RowWise ([M,1] and [1,N]), and of blocks BlockWise1x128 ([M,K/128], of mat_b [N,K/128]) with it or with
     BlockWise128x128 ([M/128,K/128], of mat_b [K/128,N/128], rounded up; more along K are not read); scales of blocks
     may have any strides.
-    output_dtype: bfloat16, float16 or float32; bias [N] has it too. use_fast_accum: libgemm's precision "fast", which
-    scales of blocks do not go with.
+    output_dtype: bfloat16, float16 or float32; bias [N] has it too. Or float8_e4m3fn, whose bias is bfloat16: d_scale,
+    which torch's function does not have, is a float32 tensor of one element then, by which the numbers are divided
+    before they are rounded; what is beyond 448 becomes that. use_fast_accum: libgemm's precision "fast", which scales
+    of blocks do not go with.
     Raises libgemm.Error, naming what is allowed."""
     refuse(swizzle_a, swizzle_b, contraction_dim)
     scaling, a_scale, b_scale = scaling_of(scale_recipe_a, scale_recipe_b), only(scale_a), only(scale_b)
@@ -101,8 +106,8 @@ def scaled_mm(
         if not isinstance(b_scale, Tensor) or b_scale.dim() != 2:
             raise invalid(f"scale_b = {b_scale!r}: a matrix of N by K / 128 is needed with this recipe")
         b_scale = b_scale.t()
-    run: Any = kernels.scaled_mm if functions.is_eager(mat_a, mat_b, a_scale, b_scale, bias) else operator
-    made: Tensor = run(mat_a, mat_b, a_scale, b_scale, scaling, bias, output_dtype, bool(use_fast_accum))
+    run: Any = kernels.scaled_mm if functions.is_eager(mat_a, mat_b, a_scale, b_scale, bias, d_scale) else operator
+    made: Tensor = run(mat_a, mat_b, a_scale, b_scale, scaling, bias, output_dtype, bool(use_fast_accum), d_scale)
     return made
 
 

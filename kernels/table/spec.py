@@ -221,10 +221,11 @@ class Variant(Boxes):
 
     @property
     def multiplies_bytes(self) -> bool:
-        """Whether a row of the reference set gives 8-bit operands to the tensor cores as they are. Hopper's does not:
-        its fast set has nearly all of them, and what is left has not been measured."""
+        """Whether a row of the reference set gives 8-bit operands to the tensor cores as they are. Hopper's take them
+        along K alone: where B is turned for that, of any alignment, that takes longer than to make them float16."""
         of_set = self.family in REFERENCE.values() and self.problem.op in ("gemm", "grouped_mm")
-        return of_set and DTYPES[self.problem.a].scaled and self.target >= FIRST_FP8 and self.target != 90
+        pays = self.target != 90 or "align16" in self.guard or self.problem.layout[1] == "t"
+        return of_set and DTYPES[self.problem.a].scaled and self.target >= FIRST_FP8 and pays
 
     @property
     def compiled(self) -> "Variant":

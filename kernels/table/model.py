@@ -107,7 +107,7 @@ def stride_class(stride: int) -> int:
 
 
 # Rows of A, and of 16-bit operands elements of D, at most for which blocks that share loads are weighed whatever the
-# strides.
+# strides; of D twice as many where rows of A or B do not begin on 128 bytes.
 SHARED_ROWS = 256
 SHARED_ELEMENTS = 66 * 128 * 128  # a tile of 128 x 128 for every second multiprocessor
 
@@ -117,8 +117,10 @@ def is_shared(w: Work) -> bool:
     16 but not on 32 bytes, L2 gives two thirds of its bytes; where A has few rows, each block reads nearly as much of A
     from L2 as of B from memory; where D is small, tiles are too, and L2 is what they wait for; and where both operands
     are contiguous along their rows. Elsewhere sharing costs what it saves."""
-    small = w.a_bytes == 2 and w.m * w.n * w.count <= SHARED_ELEMENTS
-    return w.m <= SHARED_ROWS or small or w.both_turned or 0 in (stride_class(w.a_stride), stride_class(w.b_stride))
+    least = min(stride_class(w.a_stride), stride_class(w.b_stride))
+    most = SHARED_ELEMENTS if least == 3 else 2 * SHARED_ELEMENTS
+    small = w.a_bytes == 2 and w.m * w.n * w.count <= most
+    return w.m <= SHARED_ROWS or small or w.both_turned or least == 0
 
 
 # A row whose estimate is so many times the least one's is not weighed by its fit: tuning has not measured it there, and

@@ -184,12 +184,12 @@ def test_tiles_in_clusters_count_only_where_the_library_weighs_them():
     name = "128x128x64_coop_c2"
     rows = [
         {"m": m, "n": 2048, "k": k, "layout": "nt", "us": {FAST: 20.0, name: 10.0}, "known": False}
-        for m, k in ((1024, 512), (1024, 520), (1024, 528), (512, 512))
+        for m, k in ((1024, 512), (1024, 520), (1024, 528), (1152, 528), (512, 512))
     ]  # fmt: skip
     found = fit.Measured(rows, TABLE)
     assert BY_NAME[name].config.cluster == 2
-    # Of rows of 1040 bytes, or where tiles are few.
-    assert found.us[:, found.names.index(name)].tolist() == [math.inf, 10.0, math.inf, 10.0]
+    # Of rows of 1040 bytes, or where tiles are few: of rows of 1056 bytes twice as many.
+    assert found.us[:, found.names.index(name)].tolist() == [math.inf, 10.0, 10.0, math.inf, 10.0]
 
 
 def test_a_shape_measured_before_a_form_of_clusters_came_chooses_no_tile():

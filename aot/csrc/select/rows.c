@@ -90,10 +90,11 @@ const char *demand_of(const struct problem *p, unsigned missing) {
   return NULL;
 }
 
-/* D of 16-bit operands has few elements. Of a batch, all products. */
+/* D of 16-bit operands has few elements, or twice as many where rows do not begin on 128 bytes. Of a batch, all. */
 static bool is_small(const struct problem *p) {
   if (dtype_bytes(p->a_type) != 2 || p->count < 1 || p->n < 1) return false;
-  return p->rows <= shared_elements / p->count / p->n;
+  bool whole_lines = p->a_stride == 3 && p->b_stride == 3;
+  return p->rows <= (whole_lines ? 1 : 2) * shared_elements / p->count / p->n;
 }
 
 /* Blocks that load for each other pay where A has few rows, D is small, both operands are contiguous along their rows,

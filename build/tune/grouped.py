@@ -1,6 +1,7 @@
 """Times every candidate on many packed products, for kernels/table/tuned/<arch>_grouped_mm.json. Chooses nothing.
 
-    python build/tune/grouped.py [--problems 2000] [--seconds 480] [--out build/tune/measured]
+    python build/tune/grouped.py [--problems 2000 [--first 0]] [--ragged K none] [--seconds 480] [--shipped]
+        [--out build/tune/measured]
 
 As dense.py, of packed groups: a worker a GPU, CUDA graphs over rotated inputs, in turn, until the medians are steady;
 one whose result is off is left out. Results are appended to <out>/<arch>_grouped_mm.jsonl as they come: stop it, run it
@@ -32,7 +33,8 @@ class Worker(tune.Worker):
     """Measures packed products by every candidate."""
 
     def table(self, target: int, dtype: str) -> dict:
-        return {v.name: v for v in grouped_candidates(target, dtype)}
+        there = {v.name for v in self.libgemm.variants()}
+        return {v.name: v for v in grouped_candidates(target, dtype) if v.name in there}
 
     def measure(self, shape: Packed) -> dict:
         from bench.measure import grouped
@@ -62,15 +64,21 @@ class Worker(tune.Worker):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the first drawn problem")
+    parser.add_argument("--ragged", nargs="*", choices=("M", "K", "none"), help="of the drawn ones, those alone")
+    parser.add_argument("--shipped", action="store_true", help="the kernels that ship, in runtime/")
     parser.add_argument("--dtype", default="bf16", choices=("bf16", "f16"))
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--out", type=Path, default=MEASURED)
     options = parser.parse_args()
-    target, head, gpus = tune.machine(tune.CANDIDATES, options.dtype)
+    library = ROOT / "runtime" if options.shipped else tune.CANDIDATES
+    target, head, gpus = tune.machine(library, options.dtype)
     path = options.out / f"{tuned_name(target, 'grouped_mm')}.jsonl"
-    job = tune.Job(Worker, tune.CANDIDATES, shape_of)
-    known, drawn = suite(), [draw_problem(seed) for seed in range(options.problems)]
-    tune.run([*known, *drawn], set(known), head, path, gpus, options.seconds, job)
+    job, more = tune.Job(Worker, library, shape_of), {"shipped": True} if options.shipped else {}
+    drawn = [draw_problem(seed) for seed in range(options.first, options.first + options.problems)]
+    drawn = [problem for problem in drawn if not options.ragged or problem.ragged in options.ragged]
+    known = [] if options.first else suite()  # later ones are more of the same
+    tune.run([*known, *drawn], set(known), head, path, gpus, options.seconds, job, **more)
     print(f"wrote {path}")
     return 0
 

@@ -21,6 +21,8 @@ def grouped_config(problem: Problem, family: Family, m: int, n: int) -> Config:
     came."""
     d_bytes, k = DTYPES[problem.d].bytes, 128 // DTYPES[problem.a].bytes
     parts = m // RUN if family.swap_ab else 2 if m * n * d_bytes > 128 * 128 * 2 else 1
+    if not family.swap_ab and m == 128 and d_bytes == 2:  # by lines of 128 bytes: a stage more for two tiles' buffers
+        parts = n // 64
     owners = 2 if family.cooperative else 1  # warpgroups that share a tile; two have buffers
     out_bytes = 0 if family.store == "reduce" else 2 * m * n // parts // owners * d_bytes
     stages = min(8, (TARGETS[90].shared_bytes - SPARE - out_bytes) // ((m + n) * 128))
@@ -60,6 +62,8 @@ def grouped_rows(problem: Problem):
     tiles, wide = tiles_of(problem), problem.d == "f32"
     most = 2 * FEW if problem.layout == "tn" else FEW  # of each cut, into float32
     for i, (kernel, cut, m, n) in enumerate(tiles):
+        if wide and m * n > 128 * 128 and kernel == "pingpong":
+            continue  # in float32 it leaves by more parts than a tile may have
         if not wide or [before for _, before, *_ in tiles[:i]].count(cut) < most:
             yield grouped_variant(problem, kernel, cut, m, n)
         if (kernel, cut, m, n) in (WIDE_ACTIVATED if wide else ACTIVATED):

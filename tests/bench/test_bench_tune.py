@@ -14,6 +14,7 @@ from bench.suites.roofline import floor_us
 from bench.suites.sizes import sizes_of
 from build.tune import dense as tune
 from build.tune import grouped as tune_grouped
+from build.tune.candidates import grouped_candidates
 from kernels.table.spec import LAYOUTS
 
 HEAD = {"build_id": "b1", "device": "NVIDIA H200", "dtype": "bf16", "torch": "2.9", "date": "today"}
@@ -110,8 +111,12 @@ def test_a_kernel_that_leaves_an_empty_group_along_k_unwritten_is_wrong(monkeypa
 
 
 def test_every_candidate_is_measured_by_name():
-    table = object.__new__(tune_grouped.Worker).table(90, "bf16")
-    assert len(table) > 40 and all(name.startswith("grouped_mm_bf16_bf16_bf16_") for name in table)
+    worker = object.__new__(tune_grouped.Worker)
+    names = [v.name for v in grouped_candidates(90, "bf16")]
+    for kept in (names, names[::2]):  # candidates, or of them what ships
+        worker.libgemm = SimpleNamespace(variants=lambda kept=kept: [SimpleNamespace(name=name) for name in kept])
+        assert list(worker.table(90, "bf16")) == kept
+    assert len(names) > 40 and all(name.startswith("grouped_mm_bf16_bf16_bf16_") for name in names)
 
 
 def test_cases_of_the_suite_are_measured_with_the_suite_s_sizes():

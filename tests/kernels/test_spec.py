@@ -352,7 +352,11 @@ def test_a_family_of_powers_of_two_takes_no_cluster_that_shares_loads():
 def test_packed_groups_may_have_any_number_of_parts_of_64_columns():
     """Their rows are a power of two, and so is what operands are swapped for."""
     found = [v for v in variants((90,)) if v.problem.op == "grouped_mm" and v.config.block_n == 192]
-    assert found and all((v.config.parts, v.box("d_desc")) == (3, ("bf16", 64, 64)) for v in found)
+    wide = {64: 64, 128: 128}  # rows of A to those of a warpgroup's D
+    assert {v.problem.a for v in found} == {"f16", "bf16", "e4m3"}
+    for v in found:
+        rows = wide[v.config.block_m] // (2 if v.family.cooperative else 1)
+        assert (v.config.parts, v.box("d_desc")) == (3, (v.problem.d, rows, 64)), v.name
     for fields, words in (
         ({"block_n": 160}, "block_n = 160: allowed is a power of two of at least 8, or a multiple of 64"),
         ({"block_m": 192}, "block_m = 192: allowed is a power of two of at least 8"),

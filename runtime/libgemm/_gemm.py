@@ -123,10 +123,12 @@ def gemm_anew(
     set_matrices(args, a=left, b=right, c=c_matrix, d=d)
     if bias_view is not None:
         set_bias(args, bias_view, right.cols, batch if batched else None)
-    if scales is not None and (scaling is not None or scales[:2] != (None, None)):
-        set_scales(args, scaling, (batch, batch) if batched else (None, None), launch, *scales[:2])
-    if scales is not None and len(scales) > 2:
-        set_out_scale(args, view(scales[2], "d_scale", launch))
+    if scales is not None:
+        a_scale, b_scale, *own = scales
+        if not (scaling is None and a_scale is None and b_scale is None):
+            set_scales(args, scaling, (batch, batch) if batched else (None, None), launch, a_scale, b_scale)
+        for d_scale in own:
+            set_out_scale(args, view(d_scale, "d_scale", launch))
     _args.run("gemm", args, a, launch)
     if out is not None:
         written([out])

@@ -183,6 +183,23 @@ def test_an_output_of_8_bits_may_have_a_scale():
 
 
 @in_stand_in()
+def test_scales_of_arrays_that_compare_by_element_are_refused_without_a_scaling():
+    class ByElement(type(scale(7, M))):
+        """As CuPy's arrays."""
+
+        def __eq__(self, other):
+            raise ValueError("the truth value of an array is ambiguous")
+
+        __hash__ = None
+
+    a_scale = scale(7, M)
+    a_scale.__class__ = ByElement
+    with pytest.raises(libgemm.Error, match="scaling"):
+        libgemm.gemm(**operands(a_scale=a_scale, b_scale=scale(8, N)))
+    assert launches() == []
+
+
+@in_stand_in()
 def test_products_of_a_batch_have_scales_of_their_own_or_share_them():
     for of_a, of_b, strides in (
         ((BATCH, M), (BATCH, N), [M, N]),

@@ -27,6 +27,7 @@ from .cases import (
 )
 from .cases_groups import group_cases, is_fast
 from .checks import call, run_case, run_problem
+from .guarded import INTS
 from .problem import Problem
 from .reference import DTYPES
 
@@ -320,7 +321,7 @@ def repeatable(ctx: Context):
         case = replace(case, groups=0 if entry == "gemm" else 4, spread="steps", activation="silu")
         case = replace(case, ragged=RAGGED[shape["m"] % 4] if entry == "grouped_mm" else "m")
         p = Problem(case, ctx.device)
-        bits = torch.int32 if DTYPES[d].itemsize == 4 else torch.int16
+        bits = INTS[DTYPES[d].itemsize]
         runs = []
         for _ in range(5):
             p.d_arena.flat.fill_(torch.nan)

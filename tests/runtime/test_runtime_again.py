@@ -121,10 +121,16 @@ CALLS = {
     "e4m3 scaled by rows and blocks of 128": lambda: of_blocks(
         (3, 1), (80, 1), scaling="1x128_1x128", b_scale=Tensor(at(10), (3, 80), "float32")
     ),
+    "scales elsewhere": lambda: of_rows(
+        a_scale=Tensor(at(11), (96, 1), "float32"), b_scale=Tensor(at(12), (1, 80), "float32")
+    ),
     "other scales": lambda: of_rows(a_scale=Tensor(at(11), (96,), "float32"), b_scale=Tensor(at(12), (80,), "float32")),
     "to e4m3": lambda: of_rows(out=Tensor(at(3), (96, 80), "float8_e4m3fn")),
     "to e4m3 over a scale": lambda: to_e4m3(),
     "to e4m3 over a scale elsewhere": lambda: to_e4m3(d_scale=Tensor(at(12), (1,), "float32")),
+    "to e4m3 over a scale, of scales elsewhere": lambda: to_e4m3(
+        a_scale=Tensor(at(5), (96, 1), "float32"), b_scale=Tensor(at(6), (1, 80), "float32")
+    ),
     "to e4m3 over a scale, new out": lambda: to_e4m3(out=None, out_dtype="e4m3"),
     "to e4m3 over a scale, of plain operands": lambda: to_e4m3(scaling=None, a_scale=None, b_scale=None),
     "alpha": lambda: operands(alpha=0.5),

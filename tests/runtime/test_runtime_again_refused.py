@@ -3,7 +3,7 @@
 import pytest
 from calls import at, launches
 from stand_in import in_stand_in
-from test_runtime_again import CALLS, by_both, launched, operands, refusal
+from test_runtime_again import CALLS, by_both, launched, of_rows, operands, refusal, to_e4m3
 from torch_like import Meta, Parameter, Tensor, Wrapper, install, torch
 
 
@@ -49,7 +49,21 @@ REFUSED = {
     "b without memory": lambda: operands(b=Tensor(0, (64, 80))),
     "bias without memory": lambda: operands(bias=Tensor(0, (80,))),
     "meta b": lambda: operands(b=Meta(0, (64, 80), is_cuda=False)),
+    "a_scale that requires grad": lambda: of_rows(a_scale=Tensor(at(9), (96,), "float32", requires_grad=True)),
+    "negated b_scale": lambda: of_rows(b_scale=Tensor(at(10), (80,), "float32", negated=True)),
+    "b_scale on the CPU": lambda: of_rows(b_scale=Tensor(at(10), (80,), "float32", is_cuda=False)),
+    "dtype of a_scale": lambda: of_rows(a_scale=Tensor(at(9), (96,), "bfloat16")),
+    "d_scale that requires grad": lambda: to_e4m3(d_scale=Tensor(at(11), (), "float32", requires_grad=True)),
+    "negated d_scale": lambda: to_e4m3(d_scale=Tensor(at(11), (), "float32", negated=True)),
+    "d_scale on the CPU": lambda: to_e4m3(d_scale=Tensor(at(11), (), "float32", is_cuda=False)),
+    "d_scale of another gpu": lambda: to_e4m3(d_scale=Tensor(at(11, 1), (), "float32", device=1)),
+    "dtype of d_scale": lambda: to_e4m3(d_scale=Tensor(at(11), (), "bfloat16")),
+    "shape of d_scale": lambda: to_e4m3(d_scale=Tensor(at(11), (2,), "float32")),
+    "wrapped d_scale": lambda: to_e4m3(d_scale=Wrapper(at(11), (), "float32")),
 }
+LEGAL = (
+    "plain", "out as c", "c", "bias", "activation", "no out", "e4m3 scaled by rows", "to e4m3 over a scale",
+)  # fmt: skip
 
 
 @by_both
@@ -59,7 +73,7 @@ def test_a_refusal_is_the_same_after_calls_that_were_legal(name, exchange):
     install(exchange)
     torch.grad = True
     wanted = refusal(REFUSED[name]())
-    for legal in ("plain", "out as c", "c", "bias", "activation", "no out"):
+    for legal in LEGAL:
         launched(CALLS[legal]())
         launched(CALLS[legal]())
     count = len(launches())

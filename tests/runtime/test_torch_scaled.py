@@ -200,13 +200,15 @@ def test_the_kernels_call_has_libgemms_words(monkeypatch):
     monkeypatch.setattr(libgemm, "gemm", lambda *args, **words: seen.append((args, words)))
     a, b = operands()
     one = torch.ones(())
-    kernels.scaled_mm(a, b, one, one, "tensor", None, torch.float16, True, None)
+    out_scale = torch.ones(())
+    kernels.scaled_mm(a, b, one, one, "tensor", None, torch.float16, True, out_scale)
     ((args, words),) = seen
     assert args[0] is a and args[1] is b
     assert words == {
         "bias": None, "a_scale": one, "b_scale": one, "scaling": "tensor", "out_dtype": torch.float16,
-        "precision": "fast", "d_scale": None,
+        "precision": "fast", "d_scale": out_scale,
     }  # fmt: skip
+    assert words["d_scale"] is out_scale
 
 
 def test_the_kernels_call_of_groups_has_libgemms_words(monkeypatch):

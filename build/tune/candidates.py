@@ -21,10 +21,10 @@ GRID = {
         *((m, n, 128, 2) for m in (16, 32) for n in (64, 128)), (32, 64, 128, 4), (32, 128, 128, 4),
     ),
     "cluster": (
-        (128, 256, 64), (128, 128, 64), (128, 64, 128), (64, 256, 64), (64, 128, 64), (64, 64, 128), (64, 32, 128),
+        (128, 128, 64), (128, 64, 128), (64, 256, 64), (64, 128, 64), (64, 64, 128), (64, 32, 128),
     ),
     "cluster_swap": (
-        (8, 64, 128), (16, 64, 128), (32, 64, 128), (256, 128, 64), (256, 64, 64),
+        (8, 64, 128), (16, 64, 128), (32, 64, 128), (256, 64, 64),
     ),
     "masked": ((64, 128, 64),),
     "split": ((128, 192, 64), (128, 128, 64), (64, 128, 64), (64, 64, 128)),
@@ -34,60 +34,51 @@ GRID = {
 # Of tiles of any width: how their warpgroups share them -> left rows -> widths. With operands swapped left is B.
 WIDTHS = {
     "coop": {
-        128: (64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256),
-        192: (64, 80, 96, 112, 128, 144, 160, 176, 192),
-        256: (64, 80, 96, 112, 128, 144, 160, 176, 192),
+        128: (64, 80, 96, 112, *range(128, 241, 8), 256),
+        192: (64, 80, 96, *range(104, 193, 8)),
+        256: (64, 96, 112, 120, *range(128, 193, 8)),
     },
     "pingpong": {
-        64: (56, 64, 72, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256),
-        128: (72, 80, 88, 96, 112, 128, 144, 160, 168, 176, 192),
+        64: (56, 64, 72, 80, 96, 112, 128, 136, 144, 152, 160, 176, 184, 192, 200, 208, 224, 240, 256),
+        128: (72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192),
     },
 }
-# The same where all blocks share all tiles evenly, alone or in clusters, as below.
+# Of tiles whose K a cluster shares: left rows -> widths.
+CLUSTER_WIDTHS = {64: (72, 80, 96, 112, 144, 160, 176, 192), 128: (72, 80, 96, 112, 144, 160, 176, 192)}
+# The same where all blocks share all tiles evenly, in clusters, as below. Here and there, what won on no shape measured
+# is left out.
 STREAM = {
-    (1, 1): {"stream_pingpong": {128: (160,)}},
-    (2, 1): {"stream_coop": {128: (128,), 256: (128, 192)}, "stream_pingpong": {128: (128, 160, 192)}},
-    (2, 2): {
-        "stream_coop": {128: (128, 160, 192, 256), 256: (128, 192)},
-        "stream_pingpong": {128: (64, 80, 96, 112, 128, 160, 176)},
-    },
-    (4, 2): {
-        "stream_coop": {128: (128, 144, 160, 192, 208, 256), 256: (96, 128, 160, 192)},
-        "stream_pingpong": {64: (64, 96, 128), 128: (64, 80, 96, 112, 128, 144, 160, 176, 192)},
-    },
-    (4, 4): {"stream_coop": {128: (128,), 256: (128,)}, "stream_pingpong": {128: (64, 80, 96, 128)}},
+    (2, 1): {"stream_pingpong": {128: (128, 160, 192)}},
+    (2, 2): {"stream_coop": {128: (192,)}, "stream_pingpong": {128: (64, 80, 112, 176)}},
+    (4, 2): {"stream_coop": {128: (192,)}, "stream_pingpong": {128: (80, 96, 112, 128, 160, 176)}},
 }
 # Of those, in clusters whose blocks share operands, each loading a part: how many blocks, and how many of them side by
 # side, which share the left operand; those below one another share the right -> the same.
 SHARED = {
     (2, 1): {
-        "coop": {128: (128, 144, 160, 192, 208, 224, 256), 192: (96, 128, 144, 160, 192), 256: (96, 128, 160, 192)},
-        "pingpong": {
-            64: (16, 32, 48, 56, 64, 72, 80, 96, 112, 128, 144, 192, 256),
-            128: (64, 80, 96, 112, 128, 144, 160, 192),
-        },
+        "coop": {128: (128, 144, 160, 192, 208, 224, 256), 192: (128, 144, 160, 192), 256: (96, 128, 160)},
+        "pingpong": {64: (16, 32, 56, 64, 72, 80, 96, 112, 128, 144, 192, 256), 128: (64, 128, 160, 192)},
     },
     (4, 1): {
-        "coop": {128: (128, 160, 192, 224, 256), 192: (96, 128, 160, 192), 256: (96, 128, 160)},
+        "coop": {128: (128, 160, 192, 224), 192: (192,), 256: (96, 128)},
         "pingpong": {
-            64: (32, 48, 56, 64, 72, 80, 96, 112, 128, 136, 144, 192, 256),
-            128: (32, 64, 80, 96, 112, 128, 144, 160, 192),
+            64: (32, 48, 56, 64, 72, 96, 112, 128, 136, 144, 192, 256), 128: (32, 64, 96, 112, 128, 160, 192)
         },
     },
     (2, 2): {
-        "coop": {128: (128, 144, 160, 208)},
-        "pingpong": {64: (48, 56, 64, 72, 80, 96, 112, 128, 192), 128: (64, 96, 128, 160, 192)},
+        "coop": {128: (128, 144, 160)},
+        "pingpong": {64: (96, 112, 128, 192), 128: (64, 96, 128, 160, 192)},
     },
-    (4, 4): {"pingpong": {64: (64, 96, 128, 192), 128: (64, 96, 128, 192)}},
+    (4, 4): {"pingpong": {64: (64, 96, 128, 192), 128: (64, 96, 128)}},
     (4, 2): {
-        "coop": {128: (96, 128, 160, 192, 224, 256), 192: (96, 128, 192), 256: (96, 128, 160, 192)},
-        "pingpong": {64: (48, 56, 64, 72, 80, 96, 112, 128, 192, 256), 128: (64, 88, 96, 128, 160, 192)},
+        "coop": {128: (96, 128, 160, 192, 224), 192: (96, 128), 256: (96, 128, 160)},
+        "pingpong": {64: (56, 64, 72, 80, 128), 128: (88, 96, 128, 160, 192)},
     },
     (8, 2): {
         "coop": {128: (128, 256), 256: (128,)},
-        "pingpong": {64: (48, 56, 64, 72, 80, 96, 112, 128), 128: (64, 80, 88, 96, 128, 192)},
+        "pingpong": {64: (48, 56, 64, 72), 128: (64, 80, 88, 96, 128, 192)},
     },
-}
+}  # fmt: skip
 FILLED = 0.8  # of the rows that a stage has of the right operand: less is not worth a tile
 
 # Of packed groups: (kernel, what is cut) -> (tile rows, tile columns)
@@ -114,6 +105,8 @@ def flex_tiles(layout: str):
             below = cluster // across
             if right < FILLED * whole_rows(right, turned, below) or (turned and right < 64 and below > 1):
                 continue
+            if right > 64 and right % 16 and turned:
+                continue  # rows of boxes that the tile has not, for a width near another's
             if turned and right < 64 and right & (right - 1):
                 continue  # a box of it alone would not be a power of two
             if left_turned and left // 64 % across:
@@ -123,6 +116,17 @@ def flex_tiles(layout: str):
             name = family if right % 64 == 0 or family.startswith("stream") else f"flex_{family}"
             tile = (right, left) if swap else (left, right)
             yield f"{name}_swap" if swap else name, *tile, 64, cluster, across
+
+
+def cluster_tiles(layout: str):
+    """(family, rows, columns, steps in K) of tiles of any width whose K a cluster shares."""
+    for left, rights in CLUSTER_WIDTHS.items():
+        for right in rights:
+            for family, tile, turned in (
+                ("cluster", (left, right), layout[1] == "n"), ("cluster_swap", (right, left), layout[0] == "t"),
+            ):  # fmt: skip
+                if right >= FILLED * whole_rows(right, turned):
+                    yield family, *tile, 64
 
 
 # What is measured -> types of A and B and of D, how they are multiplied, the layouts that have rows of their own, and
@@ -169,7 +173,7 @@ def candidates(target: int = 90, types: str = "bf16") -> list[Variant]:
         problem = Problem("gemm", *operands, layout)
         grids = (GRID, BYTES_GRID) if DTYPES[problem.a].scaled else (GRID,)
         tiles = [(family, *tile) for grid in grids for family, tiles in grid.items() for tile in tiles]
-        tiles += flex_tiles(layout)
+        tiles += [*cluster_tiles(layout), *flex_tiles(layout)]
         made = [row for tile in tiles if (row := hopper_variant(problem, *tile, blocks=blocks))]
         if DTYPES[problem.a].scaled:
             rows += [row for row in made if takes_bytes(row) and (row.lies_in_blocks or not blocks)]

@@ -41,6 +41,12 @@ def part_columns(d: str) -> int:
     return min(64, 128 // DTYPES[d].bytes)
 
 
+def sum_bytes(m: int, n: int, swap_ab: bool) -> int:
+    """Of the sum of a tile that a cluster reduces, in shared memory, with what stands between its rows so that a warp's
+    stores are in different banks: kernels/device/sm90/gemm_cluster.py, sum_stride."""
+    return 4 * m * (n + (4 if swap_ab else 8 - n % 16))
+
+
 class Boxes:
     """Of a variant, by the names of its kernel's descriptors."""
 
@@ -92,6 +98,14 @@ class Boxes:
     def turned(self, name: str) -> bool:
         """Whether A, or B, is contiguous along M, or N."""
         return self.problem.layout[0] == "t" if name == "a_desc" else self.problem.layout[1] == "n"
+
+    def whole_rows(self, name: str) -> int:
+        """Rows that a stage has of A, or B, which no blocks share."""
+        return whole_rows(self.config.block_m if name == "a_desc" else self.config.block_n, self.turned(name))
+
+    @property
+    def sum_bytes(self) -> int:
+        return sum_bytes(self.config.block_m, self.config.block_n, self.family.swap_ab)
 
     def unit(self, name: str) -> tuple[str, int, int]:
         """`box` where the kernel knows units: what a buffer is counted in, and what a part of D leaves by."""

@@ -94,8 +94,8 @@ SM90 = [
     Family("gemm", "stream_pingpong", **STREAM),
     Family("gemm", "stream_pingpong_swap", swap_ab=True, **STREAM),
     Family("gemm", "masked", "sm90.gemm", guards=("descriptor_ab",), persistent=True, by_units=True),
-    Family("gemm", "cluster", "sm90.gemm_cluster", **CLUSTER),
-    Family("gemm", "cluster_swap", "sm90.gemm_cluster", "gemm_cluster", swap_ab=True, **CLUSTER),
+    Family("gemm", "cluster", "sm90.gemm_cluster", any_width=True, **CLUSTER),
+    Family("gemm", "cluster_swap", "sm90.gemm_cluster", "gemm_cluster", swap_ab=True, any_width=True, **CLUSTER),
     Family("grouped_mm", "swap", "sm90.grouped_mm_swap", swap_ab=True, balanced=True, **TMA),
     Family(
         "grouped_mm", "coop_swap", "sm90.grouped_mm_swap", "grouped_mm_swap", cooperative=True, swap_ab=True,

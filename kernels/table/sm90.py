@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from kernels.table.boxes import consumers, part_columns, whole_rows
+from kernels.table.boxes import consumers, part_columns, sum_bytes, whole_rows
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import DENSE_SM90, Family
 from kernels.table.model import tuned
@@ -35,8 +35,9 @@ def cluster_config(problem: Problem, family: Family, m: int, n: int, k: int) -> 
     """Of a tile that a cluster reduces: the deepest pipeline that fits in 227 KiB; None when three stages do not, or
     the sum, which goes where the larger operand came, does not fit there."""
     line = k * DTYPES[problem.a].bytes
-    stages = min(MOST_STAGES, (TARGETS[90].shared_bytes - SPARE) // ((m + n) * line))
-    if stages < 3 or stages * max(m, n) * line < m * n * 4:
+    rows = whole_rows(m, problem.layout[0] == "t"), whole_rows(n, problem.layout[1] == "n")
+    stages = min(MOST_STAGES, (TARGETS[90].shared_bytes - SPARE) // (sum(rows) * line))
+    if stages < 3 or stages * max(rows) * line < sum_bytes(m, n, family.swap_ab):
         return None
     tall = (n if family.swap_ab else m) == 128  # its block's warps all multiply
     return Config(m, n, k, 8 if tall else 4, stages)

@@ -313,7 +313,7 @@ class Variant(Boxes):
         c = self.config
         if "blocks" in self.guard:
             require(self.lies_in_blocks, "block_n", c.block_n, "a multiple of 64 or a divisor of 128, with blocks")
-        if self.family.by_units and self.family.persistent and not self.family.grouped:
+        if self.family.by_units and not self.family.grouped:
             lefts = (128, 192, 256) if self.family.cooperative else (64, 128)
             require(self.left in lefts, "block_n" if self.family.swap_ab else "block_m", self.left, lefts)
             for name, field, rows in (("a_desc", "block_m", c.block_m), ("b_desc", "block_n", c.block_n)):
@@ -334,7 +334,12 @@ class Variant(Boxes):
                 in_parts = self.family.by_units and not self.family.swap_ab and field == "block_n"
                 allowed += ", or a multiple of 64" if in_parts else ""
                 require((in_parts and size % 64 == 0) or size & (size - 1) == 0, field, size, allowed)
+        if not (self.family.by_units and self.family.persistent and not self.family.grouped):
             require(c.cluster == 1, "cluster", c.cluster, "1, but in a persistent family of dense products")
+        if self.family.store == "reduce":
+            rows = max(self.whole_rows("a_desc"), self.whole_rows("b_desc"))
+            least = math.ceil(self.sum_bytes / (rows * c.block_k * DTYPES[self.problem.a].bytes))
+            require(c.stages >= least, "stages", c.stages, f"{least} or more: the sum goes where A or B came")
         if (
             self.family.by_units
             and not self.family.any_width

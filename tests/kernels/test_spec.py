@@ -237,13 +237,20 @@ FLEX = {row.name: row for row in variants((90,)) if row.problem.op == "gemm" and
 
 
 def test_the_sum_that_a_cluster_reduces_fits_where_the_larger_operand_came():
-    rows = [row for row in variants((90,)) if row.family.split == "cluster"]
+    rows = [row for row in (*variants((90,)), *candidates()) if row.family.split == "cluster"]
     assert {row.problem.op for row in rows} == {"gemm", "grouped_mm"} and len({row.left for row in rows}) > 1
+    assert {row.right for row in rows} >= {8, 72, 112, 176, 256}  # any multiple of 8
     for row in rows:
         c = row.config
         came = c.stages * max(c.block_m, c.block_n) * c.block_k * DTYPES[row.problem.a].bytes
-        assert came >= 4 * c.block_m * c.block_n, row.name
-    assert hopper_variant(Problem("gemm", "bf16", "bf16", "exact", "nt"), "cluster", 256, 256, 64) is None
+        stride = c.block_n + (4 if row.family.swap_ab else 8)  # floats from a row to the next, at least
+        assert came >= row.sum_bytes >= 4 * c.block_m * stride - 32 * c.block_m, row.name
+    nt = Problem("gemm", "bf16", "bf16", "exact", "nt")
+    assert hopper_variant(nt, "cluster", 256, 256, 64) is None
+    assert hopper_variant(nt, "cluster", 128, 256, 64) is None  # as large as what came, without room between rows
+    shallow = changed(hopper_variant(nt, "cluster", 128, 160, 64), "config", stages=4)
+    with pytest.raises(SpecError, match="stages = 4: allowed is 5 or more: the sum goes where A or B came"):
+        shallow.check()
 
 
 def test_whose_blocks_share_all_tiles_has_what_adds_up_behind_it():

@@ -1,4 +1,5 @@
 """Dense GEMM for Hopper where tiles are few: the blocks of one cluster share a tile's K, and reduce in shared memory.
+A tile's right side is any multiple of 8 wide.
 
 No workspace and no atomics: each block leaves its sum of products in its own shared memory, and after a barrier of the
 cluster each reads its share of the tile from all of them, in order of K, so that the same call gives the same bits.
@@ -10,8 +11,8 @@ from triton.experimental.gluon import language as gl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.device.portable.tiles import rasterise
-from kernels.device.sm90.epilogue import Epilogue
-from kernels.device.sm90.loader import make_stages
+from kernels.device.sm90.epilogue import Epilogue, columns_before
+from kernels.device.sm90.loader import make_stages, thread_number
 from kernels.device.sm90.mainloop import multiply_step, wait_for_parts, zero_parts
 from kernels.device.sm90.scheduler import slice_of
 
@@ -43,6 +44,37 @@ def load_from_peer(outputs, inputs):
     )
 
 
+@gluon.constexpr_function
+def leave_part(part, before, stride, swap, warps):
+    """Stores a part of the sum, whose first column is number `before`: at $0 + $1 what is each thread's first number,
+    the others as a thread has them (mainloop.py), two of a row at a time but with operands swapped. The compiler gives
+    $0 without the block's rank, as if it were the first one's."""
+    rows, width = part.type.shape
+    lines = [
+        "{ .reg .b32 at;", "mov.u32 at, %cluster_ctarank;", "mapa.shared::cluster.u32 at, $0, at;",
+        "add.u32 at, at, $1;",
+    ]  # fmt: skip
+    count = 1 if swap else 2
+    for i in range(0, rows * width // (32 * warps), count):
+        row, col = i // 2 % 2 * 8 + i // (width // 2) * 16 * warps, before + i // 4 % (width // 8) * 8 + i % 2
+        to = 4 * (col * stride + row if swap else row * stride + col)
+        numbers = ", ".join(f"${2 + i + j}" for j in range(count))
+        lines += [f"st.shared.f32 [at + {to}], {numbers};" if swap else f"st.shared.v2.f32 [at + {to}], {{{numbers}}};"]
+    return "\n".join([*lines, "}"])
+
+
+@gluon.constexpr_function
+def sum_stride(columns, swap):
+    """Floats from a row of a tile's sum to the next, so that the eight rows by eight columns of it that a warp stores
+    are in different banks; a row begins on 16 bytes."""
+    return columns + 4 if swap else columns + 8 - columns % 16
+
+
+@gluon.constexpr_function
+def widest_part(width):
+    return width if width & (width - 1) == 0 else 64
+
+
 @gluon.aggregate
 class Slice:
     """A block's slice of a tile: where its operands begin, and how much of K is left there."""
@@ -67,7 +99,7 @@ def multiply_slice(stages, source, count, ROWS: gl.constexpr, WIDTH: gl.constexp
     gl.barrier()  # one thread has made the barriers, another loads
     for step in gl.static_range(stages.STAGES - 1):
         source.fetch(stages, step, step < count)
-    parts = zero_parts(ROWS, WIDTH, WIDTH)
+    parts = zero_parts(ROWS, WIDTH, widest_part(WIDTH))
     for step in range(count):
         stages.wait_ready(step)
         if source.CLEAR:
@@ -81,7 +113,7 @@ def multiply_slice(stages, source, count, ROWS: gl.constexpr, WIDTH: gl.constexp
     gdc_launch_dependents()  # all is read: the next kernel may come
     parts = wait_for_parts(parts, WIDTH)
     gl.barrier()  # the sum goes where operands were
-    return parts[0]
+    return parts
 
 
 @gluon.aggregate
@@ -97,24 +129,30 @@ class Sums:
     epilogue: Epilogue
     splits: gl.tensor
     SWAP: gl.constexpr
+    BLOCK_M: gl.constexpr
+    BLOCK_N: gl.constexpr
 
     @gluon.jit
     def add_and_store(self, rank, row, col):
         """This block's units of the tile: the sum over the cluster, the epilogue, D."""
         layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
         UNIT: gl.constexpr = 128 * gl.num_warps()  # elements added and stored at a time, four a thread
-        BLOCK_N: gl.constexpr = self.buf.shape[1]
-        UNITS: gl.constexpr = self.buf.shape[0] * BLOCK_N // UNIT
+        BLOCK_N: gl.constexpr = self.BLOCK_N
+        STRIDE: gl.constexpr = sum_stride(BLOCK_N, self.SWAP)
+        UNITS: gl.constexpr = self.BLOCK_M * BLOCK_N // UNIT
         for unit in range(rank, UNITS, self.splits):
             inside = unit * UNIT + gl.arange(0, UNIT, layout)
+            line = inside // BLOCK_N
+            column = inside % BLOCK_N
+            offs = (line * STRIDE + column) * 4
             total = gl.zeros([UNIT], gl.float32, layout)
             for peer in gl.static_range(MOST):
                 total += gl.inline_asm(
-                    load_from_peer, ("=f", "r", "r", "r", "r"), [self.buf, peer, self.splits, inside * 4], total.type,
+                    load_from_peer, ("=f", "r", "r", "r", "r"), [self.buf, peer, self.splits, offs], total.type,
                     is_pure=False,
                 )  # fmt: skip
-            rows = row + inside // BLOCK_N
-            cols = col + inside % BLOCK_N
+            rows = row + line
+            cols = col + column
             here = (rows < self.M) & (cols < self.epilogue.N)
             total *= self.epilogue.alpha
             if self.epilogue.beta != 0.0:
@@ -125,13 +163,23 @@ class Sums:
             gl.store(self.d_ptr + at, total.to(self.d_ptr.dtype.element_ty), mask=here)
 
     @gluon.jit
-    def reduce(self, acc, rank, row, col):
+    def leave(self, part, BEFORE: gl.constexpr):
+        """Store the columns from BEFORE on of this block's sum, of D^T with operands swapped."""
+        WARPS: gl.constexpr = gl.num_warps()
+        STRIDE: gl.constexpr = sum_stride(self.BLOCK_N, self.SWAP)
+        ASSEMBLY: gl.constexpr = leave_part(part, BEFORE, STRIDE, self.SWAP, WARPS)
+        thread = thread_number()
+        row = thread // 32 * 16 + thread % 32 // 4
+        col = thread % 4 * 2
+        first = (col * STRIDE + row if self.SWAP else row * STRIDE + col) * 4
+        gl.inline_asm(ASSEMBLY, ("r", "r", "f"), [self.buf, first, part], [], is_pure=False)
+
+    @gluon.jit
+    def reduce(self, parts, rank, row, col):
         """Leave this block's sum where the others of its cluster find it, and store a share of what all of them
         have."""
-        if self.SWAP:
-            self.buf.permute((1, 0)).store(acc)
-        else:
-            self.buf.store(acc)
+        for i in gl.static_range(len(parts)):
+            self.leave(parts[i], columns_before(parts, i))
         cluster_arrive()
         cluster_wait()
         self.add_and_store(rank, row, col)
@@ -140,13 +188,12 @@ class Sums:
 
 
 @gluon.jit
-def sums_buffer(stages, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
+def sums_buffer(stages):
     """Where a tile's sum goes once it is whole: where the larger operand came."""
-    plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     if stages.left.ROWS > stages.right.ROWS:
-        return stages.left.bufs.reinterpret(gl.float32, [BLOCK_M, BLOCK_N], plain)
+        return stages.left.bufs
     else:
-        return stages.right.bufs.reinterpret(gl.float32, [BLOCK_M, BLOCK_N], plain)
+        return stages.right.bufs
 
 
 @gluon.jit
@@ -160,7 +207,7 @@ def gemm_cluster(
     stages = make_stages(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, IN_CLUSTER=True, BY_ALL=True
     )
-    buf = sums_buffer(stages, BLOCK_M, BLOCK_N)
+    buf = sums_buffer(stages)
     unit = gl.program_id(0)
     row, col = rasterise(unit // splits, gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N), GROUP_M)
     row *= BLOCK_M
@@ -171,10 +218,10 @@ def gemm_cluster(
     none = gl.to_tensor(0)
     if SWAP:
         source = Slice(col, row, none, none, first, K - first, False)
-        acc = multiply_slice(stages, source, count, BLOCK_N, BLOCK_M)
+        parts = multiply_slice(stages, source, count, BLOCK_N, BLOCK_M)
     else:
         source = Slice(row, col, none, none, first, K - first, False)
-        acc = multiply_slice(stages, source, count, BLOCK_M, BLOCK_N)
+        parts = multiply_slice(stages, source, count, BLOCK_M, BLOCK_N)
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False, ())
-    sums = Sums(buf, c_ptr, d_ptr, ldc, ldd, M, epilogue, splits, SWAP)
-    sums.reduce(acc, unit % splits, row, col)
+    sums = Sums(buf, c_ptr, d_ptr, ldc, ldd, M, epilogue, splits, SWAP, BLOCK_M, BLOCK_N)
+    sums.reduce(parts, unit % splits, row, col)

@@ -36,16 +36,18 @@ def grouped_mm_cluster(
     unit = gl.program_id(0)
     index, row, col = groups_at.equal_tile(unit // splits)
     start, depth = groups_at.equal_cut(index, 0, gl.to_tensor(0))
-    buf = sums_buffer(stages, BLOCK_M, BLOCK_N)
+    buf = sums_buffer(stages)
     first, count = slice_of(depth, splits, unit, BLOCK_K)  # of a short group none, or fewer
     first *= BLOCK_K
     a_plane, b_plane = groups_at.planes(index)
     source = Slice(row, col, a_plane, b_plane, start + first, depth - first, TRANS_A and not TRANS_B)
-    acc = multiply_slice(stages, source, count, BLOCK_M, BLOCK_N)
+    parts = multiply_slice(stages, source, count, BLOCK_M, BLOCK_N)
     alpha = gl.where(depth > 0, alpha, 0.0)  # an empty group has no product that Inf could multiply
     epilogue = Epilogue(bias_ptr, N // WHOLE * WHOLE, alpha, beta, activation, ACTIVATE, False, ()).moved(
         index.to(gl.int64) * batch_stride_bias
     )
     end = index * d_step + M  # of the group in D
-    sums = Sums(buf, c_ptr, d_ptr, ldc // WHOLE * WHOLE, ldd // WHOLE * WHOLE, end, epilogue, splits, False)
-    sums.reduce(acc, unit % splits, index * d_step + row, col)
+    sums = Sums(
+        buf, c_ptr, d_ptr, ldc // WHOLE * WHOLE, ldd // WHOLE * WHOLE, end, epilogue, splits, False, BLOCK_M, BLOCK_N
+    )  # fmt: skip
+    sums.reduce(parts, unit % splits, index * d_step + row, col)

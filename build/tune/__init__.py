@@ -6,4 +6,7 @@ dense.py, grouped.py   `make tune`, on a GPU: time every candidate on many shape
 merge.py        takes new times into the kept ones, on one scale
 measured/       those times, packed
 fit.py          chooses tiles, and fits the model's weights to the times, into kernels/table/tuned/
+record.py       those times as numbers
+weights.py      least squares for each tile
+sharpen.py      moves the weights so that choosing by them loses less
 """

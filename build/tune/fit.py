@@ -14,24 +14,20 @@ tile that won.
 import argparse
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from bench.suites.records import files, name_of, read
 from build.tune.candidates import candidates, grouped_candidates
+from build.tune.record import Measured
+from build.tune.weights import FOLDS, fit_tiles
 from kernels.table import model
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import REFERENCE
 from kernels.table.model import FAR
 from kernels.table.spec import CUTS, LAYOUTS, Variant
-from kernels.table.targets import TARGETS
 
-RIDGE = 0.1
-FOLDS = 10
-PASSES = 3
-OWN = 0.25  # of a layout's own columns beside the common ones
 ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other takes
 
 # kind -> loss on average, most tiles
@@ -39,55 +35,6 @@ USUAL = {
     "gemm": (0.0027, 52), "grouped_mm": (0.0085, 12), "gemm_e4m3": (0.004, 34), "gemm_e4m3_fast": (0.004, 34),
     "gemm_e4m3_blocks": (0.004, 28),
 }  # fmt: skip
-KNOWN_WEIGHT = 12.0  # of a shape that people are known to run, beside one that was drawn
-
-
-def work_of(row: dict, multiprocessors: int, a_bytes: int) -> model.Work:
-    sizes = [row[name] for name in ("m", "n", "k", "groups", "ragged", "layout") if name in row]
-    if "groups" in row:
-        return model.groups_work(*sizes, multiprocessors)
-    return model.packed_work(*sizes, multiprocessors, a_bytes)
-
-
-class Measured:
-    """Times [shape][tile], infinite where a tile was not run, and features on demand."""
-
-    def __init__(self, rows: list[dict], variants: list[Variant]):
-        """Of one product, or where a line has groups, of packed ones."""
-        self.rows = rows
-        self.tiles = {v.fit_name: v for v in variants}
-        self.names = list(self.tiles)
-        self.us = np.full((len(rows), len(self.names)), np.inf)
-        for i, row in enumerate(rows):
-            for name in self.tiles.keys() & row["us"].keys():  # others are candidates no more
-                self.us[i, self.names.index(name)] = row["us"][name]
-        self.weights = np.array([KNOWN_WEIGHT if row["known"] else 1.0 for row in rows])
-        target = variants[0].target
-        count = TARGETS[target].multiprocessors
-        a_bytes = DTYPES[variants[0].problem.a].bytes
-        self.work = [work_of(row, count, a_bytes) for row in rows]
-        self.layouts = [LAYOUTS.index(row["layout"]) for row in rows]
-        shared = np.array([model.is_shared(work) for work in self.work])
-        clusters, across = np.array([self.tiles[name].form for name in self.names]).T
-        self.us[np.ix_(~shared, clusters > 1)] = np.inf  # select/rows.c does not weigh them there
-        # Whether a shape was measured with clusters of every form, where they are weighed: of one that was measured
-        # before a form came nobody knows how fast that would be. Where no cluster was ahead, none is taken to be; and
-        # what people run counts anyway.
-        forms = across > 1 if (across > 1).any() else clusters > 1
-        known = np.array([row["known"] for row in rows])
-        alone = clusters[self.us.argmin(axis=1)] == 1
-        self.knows = ~shared | np.isfinite(self.us[:, forms]).any(axis=1) | alone | known
-        self.knows &= ~np.array([row.get("shipped", False) for row in rows])  # with few tiles, of which all are chosen
-
-    def design(self, tile: int, shapes) -> np.ndarray:
-        """One line for each shape: its features, in common to all layouts, and again in its layout's own columns, where
-        a weight costs four times as much: layouts differ only as far as the measurements say so."""
-        c, family = self.tiles[self.names[tile]].config, self.tiles[self.names[tile]].family
-        found = np.array(
-            [model.features(c.block_m, c.block_n, c.block_k, family, self.work[i], c.below, c.across) for i in shapes]
-        )
-        own = np.array([np.equal(self.layouts[i], range(len(LAYOUTS))) for i in shapes])
-        return np.hstack([found, *(OWN * found * own[:, [layout]] for layout in range(len(LAYOUTS)))])
 
 
 def choose_tiles(measured: Measured, loss: float, most: int, shapes=slice(None)) -> list[int]:
@@ -108,72 +55,6 @@ def choose_tiles(measured: Measured, loss: float, most: int, shapes=slice(None))
         print(f"{len(added):3} {measured.names[tile]:26} {gains[tile]:.4f} lost on average, "
               f"{np.quantile(reached / best, 0.95) - 1:.3f} at the 95th percentile")  # fmt: skip
     return added
-
-
-@dataclass
-class Sample:
-    """What is known of a tile, or of several: features, microseconds, the best tile's, and what each shape counts."""
-
-    x: np.ndarray
-    us: np.ndarray
-    best: np.ndarray
-    weights: np.ndarray
-
-    def where(self, kept: np.ndarray) -> "Sample":
-        return Sample(self.x[kept], self.us[kept], self.best[kept], self.weights[kept])
-
-
-def solve(s: Sample, prior: np.ndarray | float = 0.0) -> np.ndarray:
-    """Weights of log2 us, near `prior` where little is known; shapes where the tile is near the best count most."""
-    weight = np.clip(s.best / s.us, 0.3, 1) ** 2 * np.sqrt(s.weights)
-    a, y = s.x * weight[:, None], np.log2(s.us) * weight
-    prior = np.broadcast_to(prior, s.x.shape[1])
-    return prior + np.linalg.solve(a.T @ a + RIDGE * np.eye(s.x.shape[1]), a.T @ (y - a @ prior))
-
-
-def pooled(samples: list[Sample]) -> np.ndarray:
-    """Weights that serve all of these tiles."""
-    names = ("x", "us", "best", "weights")
-    return solve(Sample(*(np.concatenate([getattr(one, name) for one in samples]) for name in names)))
-
-
-def to_fit(weights: np.ndarray) -> list[list[float]]:
-    common, *own = weights.reshape(1 + len(LAYOUTS), -1)
-    return [[float(f"{w:.6g}") for w in common + OWN * more] for more in own]
-
-
-def fit_tiles(measured: Measured, tiles: list[int], folds: np.ndarray) -> tuple[dict, np.ndarray]:
-    """Each tile's fit, and for each shape and tile the log2 microseconds by a fit that has not seen the shape.
-
-    What moves all tiles of a shape alike (empty groups, the card's clock) tells nothing about which is best: after a
-    first pass, the mean over the tiles of what their fits miss is taken off the shape's times, and all is fitted anew.
-    Tiles in clusters are few people's: their weights stay near those of all of them together.
-    """
-    clustered = [tile for tile in tiles if measured.tiles[measured.names[tile]].form[0] > 1]
-    shapes = {tile: np.flatnonzero(np.isfinite(measured.us[:, tile])) for tile in tiles}
-    designs = {tile: measured.design(tile, own) for tile, own in shapes.items()}
-    best, shared = measured.us.min(axis=1), np.zeros(len(measured.rows))
-    held_out = np.full(measured.us.shape, np.inf)
-    for _ in range(PASSES):
-        missed, counts = np.zeros(len(best)), np.zeros(len(best))
-        fits, samples = {}, {}
-        for tile, own in shapes.items():
-            us = measured.us[own, tile] / 2 ** shared[own]
-            samples[tile] = Sample(designs[tile], us, best[own] / 2 ** shared[own], measured.weights[own])
-
-        priors = {fold: pooled([samples[tile].where(folds[shapes[tile]] != fold) for tile in clustered])
-                  for fold in range(-1, FOLDS) if clustered}  # fmt: skip
-        for tile, own in shapes.items():
-            near = priors if tile in clustered else dict.fromkeys(range(-1, FOLDS), 0.0)
-            for fold in range(FOLDS):
-                out = folds[own] == fold
-                held_out[own[out], tile] = designs[tile][out] @ solve(samples[tile].where(~out), near[fold])
-            fits[measured.names[tile]] = to_fit(solve(samples[tile], near[-1]))
-            nearness = np.clip(samples[tile].best / samples[tile].us, 0.3, 1) ** 2
-            missed[own] += nearness * (np.log2(measured.us[own, tile]) - held_out[own, tile])
-            counts[own] += nearness
-        shared = missed / np.maximum(counts, 1e-9)
-    return fits, held_out
 
 
 def tile_of(v: Variant) -> list:
@@ -235,7 +116,7 @@ def tune(rows: list[dict], variants: list[Variant], origin: dict, loss: float, m
         for i in np.flatnonzero(ships.any(axis=0))
         if measured.tiles[measured.names[i]].family not in REFERENCE.values()
     ]
-    fits, held_out = fit_tiles(measured, fitted, folds)
+    fits, held_out = fit_tiles(measured, fitted, folds, ships)
     us = np.where(ships, np.minimum(measured.us, FAR * measured.us.min(axis=1, keepdims=True)), np.inf)
     expected = np.where(ships, np.minimum(held_out, np.finfo(float).max), np.inf)  # one of those that ship, always
     picked = us[np.arange(len(rows)), expected.argmin(axis=1)]

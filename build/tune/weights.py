@@ -1,0 +1,146 @@
+"""The weights of each tile's fit, as kernels/table/model.py takes them, from measured times. Chooses no tile.
+
+Least squares on the logarithms, with what moves all tiles of a shape alike taken off, and near the weights of all tiles
+of a kind where a tile was not measured; then moved by sharpen.py.
+"""
+
+import numpy as np
+
+from build.tune.record import OWN, Measured
+from build.tune.sharpen import Contest, sharpened
+from kernels.table.model import FAR
+from kernels.table.spec import LAYOUTS, Variant
+
+RIDGE = 0.1
+ALIKE = 300  # shapes that a tile's kind counts for where it is weighed unmeasured
+FOLDS = 5
+US, SPLIT = 1, 12  # of model.features: the estimate, and in how many ways K is shared
+PASSES = 3
+
+
+class Squares:
+    """Least squares of one tile: its lines, weighed, and their normal equations, fold by fold, so that those without a
+    fold are a subtraction away."""
+
+    def __init__(self, x: np.ndarray, nearness: np.ndarray, counts: np.ndarray, folds: np.ndarray):
+        """`nearness`: of the best tile's time to this one's. Shapes where that is near 1 count most."""
+        self.x, self.weight, self.folds = x, nearness * np.sqrt(counts), folds
+        self.of_fold = np.stack([self.own(fold).T @ self.own(fold) for fold in range(FOLDS)])
+
+    def own(self, fold: int) -> np.ndarray:
+        there = self.folds == fold
+        return self.x[there] * self.weight[there, None]
+
+    def curvature(self, fold: int) -> np.ndarray:
+        """Without a fold; -1: of all."""
+        return self.of_fold.sum(axis=0) - (self.of_fold[fold] if fold >= 0 else 0)
+
+    def slope(self, y: np.ndarray) -> np.ndarray:
+        """[fold]: of its lines on `y`."""
+        y = y * self.weight
+        return np.stack([self.own(fold).T @ y[self.folds == fold] for fold in range(FOLDS)])
+
+
+def solve(curvature: np.ndarray, slope: np.ndarray, hold: np.ndarray, prior: np.ndarray | float = 0.0) -> np.ndarray:
+    """Weights of log2 us; near `prior` where little is known, as `hold` weighs what is far from it."""
+    prior = np.broadcast_to(prior, slope.shape)
+    return prior + np.linalg.solve(curvature + hold, slope - curvature @ prior)
+
+
+def kind_of(v: Variant) -> str:
+    """Tiles that are alike: how their blocks share loads, or K, or how their warpgroups share a tile."""
+    return "sharing" if v.form[0] > 1 else v.family.split or ("cooperative" if v.family.cooperative else "own")
+
+
+def to_fit(weights: np.ndarray) -> list[list[float]]:
+    common, *own = weights.reshape(1 + len(LAYOUTS), -1)
+    return [[float(f"{w:.6g}") for w in common + OWN * more] for more in own]
+
+
+def least_estimates(designs: dict, shapes: dict, ships: np.ndarray) -> np.ndarray:
+    """log2 us by the rates alone, of the tile that is least among those measured on a shape."""
+    least = np.full(len(ships), np.inf)
+    for tile, own in shapes.items():
+        least[own] = np.where(ships[own, tile], np.minimum(least[own], designs[tile][:, US]), least[own])
+    return least
+
+
+def unmeasured(measured: Measured, tile: int, ships: np.ndarray, least: np.ndarray, draw: np.random.Generator):
+    """Some shapes where a tile is weighed and nobody measured it, ALIKE at most: what it would be asked of them."""
+    v = measured.tiles[measured.names[tile]]
+    may = ships[:, tile] & np.isfinite(least) & ~np.isfinite(measured.us[:, tile])
+    may &= measured.shared | (v.form[0] == 1)
+    some = draw.permutation(np.flatnonzero(may))[: 3 * ALIKE]
+    if not len(some):
+        return np.zeros((0, 0))
+    x = measured.design(tile, some)
+    weighed = x[:, US] <= least[some] + np.log2(FAR)
+    if v.family.split:
+        weighed &= x[:, SPLIT] > 0  # else its guard refuses
+    return x[weighed][:ALIKE].astype(float)
+
+
+def contests_of(
+    designs: dict, shapes: dict, ships: np.ndarray, us: np.ndarray, least: np.ndarray
+) -> dict[int, Contest]:
+    """Where each tile is weighed against others: where it ships, and is not far by the rates alone."""
+    best = np.where(ships, us, np.inf).min(axis=1)
+    found = {}
+    for tile, own in shapes.items():
+        weighed = ships[own, tile] & (designs[tile][:, US] <= least[own] + np.log2(FAR))
+        there = own[weighed]
+        found[tile] = Contest(there, designs[tile][weighed], np.log2(us[there, tile] / best[there]))
+    return found
+
+
+def fit_tiles(measured: Measured, tiles: list[int], folds: np.ndarray, ships: np.ndarray) -> tuple[dict, np.ndarray]:
+    """Each tile's fit, and for each shape and tile the log2 microseconds by a fit that has not seen the shape. `ships`:
+    [shape][tile], whether that tile is weighed for the shape.
+
+    What moves all tiles of a shape alike (empty groups, the card's clock) tells nothing about which is best: after a
+    first pass, the mean over the tiles of what their fits miss is taken off the shape's times, and all is fitted anew.
+    Each tile's weights stay near those of all of its kind together, on shapes where it would be weighed and was not
+    measured above all.
+    """
+    kinds = {tile: kind_of(measured.tiles[measured.names[tile]]) for tile in tiles}
+    shapes = {tile: np.flatnonzero(np.isfinite(measured.us[:, tile])) for tile in tiles}
+    designs = {tile: measured.design(tile, own) for tile, own in shapes.items()}
+    best, shared = measured.us.min(axis=1), np.zeros(len(measured.rows))
+    nearness = {tile: np.clip(best[own] / measured.us[own, tile], 0.3, 1) ** 2 for tile, own in shapes.items()}
+    squares = {tile: Squares(designs[tile], nearness[tile], measured.weights[own], folds[own]) for tile, own in
+               shapes.items()}  # fmt: skip
+    alike = {kind: [tile for tile in tiles if kinds[tile] == kind] for kind in kinds.values()}
+    least, draw = least_estimates(designs, shapes, ships), np.random.default_rng(0)
+    beyond = {tile: unmeasured(measured, tile, ships, least, draw) for tile in tiles}
+    ridge = RIDGE * np.eye(designs[tiles[0]].shape[1])
+    hold = {tile: ridge + x.T @ x if len(x) else ridge for tile, x in beyond.items()}
+    weights: dict[tuple[int, int], np.ndarray] = {}  # without a fold, -1: with all; of a tile
+    for _ in range(PASSES):
+        missed, counts = np.zeros(len(best)), np.zeros(len(best))
+        slopes = {tile: squares[tile].slope(np.log2(measured.us[own, tile]) - shared[own])
+                  for tile, own in shapes.items()}  # fmt: skip
+        for fold in range(-1, FOLDS):
+            curvatures = {tile: squares[tile].curvature(fold) for tile in tiles}
+            seen = {tile: slope.sum(axis=0) - (slope[fold] if fold >= 0 else 0) for tile, slope in slopes.items()}
+            for own in alike.values():
+                together = solve(sum(curvatures[tile] for tile in own), sum(seen[tile] for tile in own), ridge)
+                for tile in own:
+                    weights[fold, tile] = solve(curvatures[tile], seen[tile], hold[tile], together)
+        for tile, own in shapes.items():
+            unseen = np.stack([weights[fold, tile] for fold in range(FOLDS)])[folds[own]]
+            expected = np.einsum("ij,ij->i", designs[tile], unseen)
+            missed[own] += nearness[tile] * (np.log2(measured.us[own, tile]) - expected)
+            counts[own] += nearness[tile]
+        shared = missed / np.maximum(counts, 1e-9)
+
+    contests, counts = contests_of(designs, shapes, ships, measured.us, least), np.sqrt(measured.weights)
+    held_out = np.full(measured.us.shape, np.inf)
+    for fold in range(-1, FOLDS):
+        curvatures = {tile: squares[tile].curvature(fold) + hold[tile] for tile in tiles}
+        seen = {tile: contest.where(folds[contest.shapes] != fold) for tile, contest in contests.items()}
+        moved = sharpened({tile: weights[fold, tile] for tile in tiles}, curvatures, seen, counts)
+        for tile, own in shapes.items():
+            weights[fold, tile] = moved[tile]
+            out = folds[own] == fold
+            held_out[own[out], tile] = designs[tile][out] @ moved[tile]
+    return {measured.names[tile]: to_fit(weights[-1, tile]) for tile in tiles}, held_out

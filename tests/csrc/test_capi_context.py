@@ -37,7 +37,7 @@ def test_to_explain_for_the_current_gpu_makes_no_context():
 @in_stand_in(SM="90,80")
 def test_the_workspace_is_that_of_the_gpu_that_owns_d():
     """Only Hopper's rows split K through a workspace here."""
-    few = {"m": 8, "n": 256, "k": 65536, "lda": 65536, "ldb": 65536, "ldc": 256, "ldd": 256, "trans_b": 1}
+    few = {"m": 8, "n": 64, "k": 32768, "lda": 32768, "ldb": 32768, "ldc": 64, "ldd": 64, "trans_b": 1}
     split = {gpu: Call("gemm", gpu=gpu, **few).workspace() for gpu in (0, 1)}
     shared = {"shared_b": 1, "groups": 2, **few}
     assert split[0] > 0 == split[1]

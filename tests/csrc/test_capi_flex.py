@@ -111,7 +111,9 @@ def test_the_edge_of_what_is_small_is_exact_and_a_batch_has_the_tiles_of_all_its
     def shares(*sizes, **words) -> bool:
         return blocks[libgemm.explain(*sizes, "bf16", target=90, **words).variant.name] > 1
 
-    for n, k, layout in itertools.product((256, 384, 768, 1408, 2816), (2048, 3072, 4096, 5120, 12288), ("nn", "nt")):
+    for n, k, layout in itertools.product(
+        (256, 384, 512, 768, 1056, 1408, 2112, 2816), (2048, 3072, 4096, 5120, 12288), ("nn", "nt")
+    ):
         rows = SHARED_ELEMENTS // n
         assert rows * n == SHARED_ELEMENTS and rows > SHARED_ROWS
         seen += shares(rows, n, k, layout=layout)

@@ -39,7 +39,7 @@ ROOMS = {
 ONLY = {
     ("aot", "triton"): {"compile.py", "toolchain.py"},
     ("aot", "jinja2"): {"render.py"},
-    ("build/tune", "numpy"): {"fit.py"},
+    ("build/tune", "numpy"): {"fit.py", "record.py", "sharpen.py", "weights.py"},
     ("bench/measure", "deep_gemm"): {"peer_deep_gemm.py"},
     ("bench/measure", "flashinfer"): {"flashinfer_layers.py"},
     ("bench/measure", "transformers"): {"experts.py"},

@@ -43,8 +43,6 @@ WIDTHS = {
         128: (72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192),
     },
 }
-# Of tiles whose K a cluster shares: left rows -> widths.
-CLUSTER_WIDTHS = {64: (72, 80, 96, 112, 144, 160, 176, 192), 128: (72, 80, 96, 112, 144, 160, 176, 192)}
 # The same where all blocks share all tiles evenly, in clusters, as below. Here and there, what won on no shape measured
 # is left out.
 STREAM = {
@@ -79,6 +77,8 @@ SHARED = {
         "pingpong": {64: (48, 56, 64, 72), 128: (64, 80, 88, 96, 128, 192)},
     },
 }  # fmt: skip
+# Of tiles whose K a cluster shares: left rows -> widths.
+CLUSTER_WIDTHS = {64: (72, 80, 96, 112, 144, 160, 176, 192), 128: (72, 80, 96, 112, 144, 160, 176, 192)}
 FILLED = 0.8  # of the rows that a stage has of the right operand: less is not worth a tile
 
 # Of packed groups: (kernel, what is cut) -> (tile rows, tile columns)

@@ -4,9 +4,11 @@ import numpy as np
 
 from kernels.table import model
 from kernels.table.dtypes import DTYPES
+from kernels.table.families import REFERENCE
 from kernels.table.spec import LAYOUTS, Variant
 from kernels.table.targets import TARGETS
 
+FEATURES = len(model.features(8, 8, 8, REFERENCE["gemm"], model.packed_work(8, 8, 8, "nn", 1)))
 OWN = 0.25  # of a layout's own columns beside the common ones
 KNOWN_WEIGHT = 12.0  # of a shape that people are known to run, beside one that was drawn
 
@@ -55,6 +57,6 @@ class Measured:
         found = np.array(
             [model.features(c.block_m, c.block_n, c.block_k, family, self.work[i], c.below, c.across) for i in shapes],
             np.float32,
-        )
-        own = np.array([np.equal(self.layouts[i], range(len(LAYOUTS))) for i in shapes])
+        ).reshape(len(shapes), FEATURES)
+        own = np.array([np.equal(self.layouts[i], range(len(LAYOUTS))) for i in shapes]).reshape(-1, len(LAYOUTS))
         return np.hstack([found, *(OWN * found * own[:, [layout]] for layout in range(len(LAYOUTS)))])

@@ -12,7 +12,7 @@ from kernels.table.model import FAR
 from kernels.table.spec import LAYOUTS, Variant
 
 RIDGE = 0.1
-ALIKE = 300  # shapes that a tile's kind counts for where it is weighed unmeasured
+ALIKE = 300  # shapes, at most, by which a tile's kind holds it where it is weighed unmeasured
 FOLDS = 5
 US, SPLIT = 1, 12  # of model.features: the estimate, and in how many ways K is shared
 PASSES = 3
@@ -66,8 +66,10 @@ def least_estimates(designs: dict, shapes: dict, ships: np.ndarray) -> np.ndarra
 
 
 def unmeasured(measured: Measured, tile: int, ships: np.ndarray, least: np.ndarray, draw: np.random.Generator):
-    """Some shapes where a tile is weighed and nobody measured it, ALIKE at most: what it would be asked of them."""
+    """Some shapes where a tile is weighed and nobody measured it, ALIKE at most: its features there."""
     v = measured.tiles[measured.names[tile]]
+    if "groups" in measured.rows[0]:
+        return np.zeros((0, 0))  # grouped.py measures whatever tile a problem's guards take
     may = ships[:, tile] & np.isfinite(least) & ~np.isfinite(measured.us[:, tile])
     may &= measured.shared | (v.form[0] == 1)
     some = draw.permutation(np.flatnonzero(may))[: 3 * ALIKE]
@@ -99,13 +101,13 @@ def fit_tiles(measured: Measured, tiles: list[int], folds: np.ndarray, ships: np
 
     What moves all tiles of a shape alike (empty groups, the card's clock) tells nothing about which is best: after a
     first pass, the mean over the tiles of what their fits miss is taken off the shape's times, and all is fitted anew.
-    Each tile's weights stay near those of all of its kind together, on shapes where it would be weighed and was not
-    measured above all.
+    Each tile's weights stay near those of all of its kind together, above all on shapes where it would be weighed and
+    was not measured. What is alone in its kind has nothing to stay near.
     """
     kinds = {tile: kind_of(measured.tiles[measured.names[tile]]) for tile in tiles}
     shapes = {tile: np.flatnonzero(np.isfinite(measured.us[:, tile])) for tile in tiles}
     designs = {tile: measured.design(tile, own) for tile, own in shapes.items()}
-    best, shared = measured.us.min(axis=1), np.zeros(len(measured.rows))
+    best, shift = measured.us.min(axis=1), np.zeros(len(measured.rows))  # of a shape, in log2
     nearness = {tile: np.clip(best[own] / measured.us[own, tile], 0.3, 1) ** 2 for tile, own in shapes.items()}
     squares = {tile: Squares(designs[tile], nearness[tile], measured.weights[own], folds[own]) for tile, own in
                shapes.items()}  # fmt: skip
@@ -114,26 +116,27 @@ def fit_tiles(measured: Measured, tiles: list[int], folds: np.ndarray, ships: np
     beyond = {tile: unmeasured(measured, tile, ships, least, draw) for tile in tiles}
     ridge = RIDGE * np.eye(designs[tiles[0]].shape[1])
     hold = {tile: ridge + x.T @ x if len(x) else ridge for tile, x in beyond.items()}
-    weights: dict[tuple[int, int], np.ndarray] = {}  # without a fold, -1: with all; of a tile
+    weights: dict[tuple[int, int], np.ndarray] = {}  # (the fold left out or -1, tile) ->
     for _ in range(PASSES):
-        missed, counts = np.zeros(len(best)), np.zeros(len(best))
-        slopes = {tile: squares[tile].slope(np.log2(measured.us[own, tile]) - shared[own])
+        missed, near = np.zeros(len(best)), np.zeros(len(best))
+        slopes = {tile: squares[tile].slope(np.log2(measured.us[own, tile]) - shift[own])
                   for tile, own in shapes.items()}  # fmt: skip
         for fold in range(-1, FOLDS):
             curvatures = {tile: squares[tile].curvature(fold) for tile in tiles}
-            seen = {tile: slope.sum(axis=0) - (slope[fold] if fold >= 0 else 0) for tile, slope in slopes.items()}
+            sums = {tile: slope.sum(axis=0) - (slope[fold] if fold >= 0 else 0) for tile, slope in slopes.items()}
             for own in alike.values():
-                together = solve(sum(curvatures[tile] for tile in own), sum(seen[tile] for tile in own), ridge)
+                together = solve(sum(curvatures[tile] for tile in own), sum(sums[tile] for tile in own), ridge)
                 for tile in own:
-                    weights[fold, tile] = solve(curvatures[tile], seen[tile], hold[tile], together)
+                    weights[fold, tile] = solve(curvatures[tile], sums[tile], hold[tile], together)
         for tile, own in shapes.items():
             unseen = np.stack([weights[fold, tile] for fold in range(FOLDS)])[folds[own]]
             expected = np.einsum("ij,ij->i", designs[tile], unseen)
             missed[own] += nearness[tile] * (np.log2(measured.us[own, tile]) - expected)
-            counts[own] += nearness[tile]
-        shared = missed / np.maximum(counts, 1e-9)
+            near[own] += nearness[tile]
+        shift = missed / np.maximum(near, 1e-9)
 
-    contests, counts = contests_of(designs, shapes, ships, measured.us, least), np.sqrt(measured.weights)
+    contests = contests_of(designs, shapes, ships, measured.us, least)
+    counts = np.sqrt(measured.weights)  # what people run has a table of its own, and counts less here
     held_out = np.full(measured.us.shape, np.inf)
     for fold in range(-1, FOLDS):
         curvatures = {tile: squares[tile].curvature(fold) + hold[tile] for tile in tiles}

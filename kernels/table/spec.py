@@ -327,6 +327,9 @@ class Variant(Boxes):
             unit = 64 if self.turned("b_desc" if self.family.swap_ab else "a_desc") else 8
             shares = math.ceil(self.left / unit)
             require(shares % c.across == 0, "across", c.across, f"a divisor of {shares}, the units of {self.left}")
+            line = 128 // DTYPES[self.problem.a].bytes
+            require(c.block_k % line == 0, "block_k", c.block_k, f"a multiple of {line}, 128 bytes")
+            require(self.right <= 256, "block_m" if self.family.swap_ab else "block_n", self.right, "256 or less")
         else:
             for field in ("block_m", "block_n", "block_k"):
                 size, allowed = getattr(c, field), "a power of two of at least 8"

@@ -1,7 +1,7 @@
 """Where blocks of a cluster leave a tile's sum: each number in its place, no two rows' in one bank at a time.
 
-By the text of the assembly and what a thread of a warpgroup holds (PTX ISA, wgmma.mma_async, "Register fragments").
-That the kernels add it up rightly is for the GPU suite.
+By the text of the assembly and what a thread of a warpgroup holds (PTX ISA, wgmma.mma_async, "Register fragments"). No
+kernel runs: the GPU suite shows what they add up to.
 """
 
 import re
@@ -19,9 +19,16 @@ from kernels.table.variants import variants
 
 
 def held(thread: int, number: int, warps: int, width: int) -> tuple[int, int]:
-    """Row and column of a part that register `number` of a thread has: 16 rows a warp, eight columns at a time."""
-    row = thread // 32 * 16 + thread % 32 // 4 + number // 2 % 2 * 8 + number // (width // 2) * 16 * warps
-    return row, thread % 4 * 2 + number % 2 + number // 4 % (width // 8) * 8
+    """Row and column of a part that register `number` of a thread has: fragments of 8 x 8, of which a thread has two
+    neighbours; two of them below one another, then the next eight columns; a warpgroup's 64 rows, then the next."""
+    fragments = [
+        (64 * block + 8 * half, 8 * eight) for block in range(256 // width + 1) for eight in range(width // 8)
+        for half in (0, 1)
+    ]  # fmt: skip
+    warpgroup, warp, lane = thread // 128, thread // 32 % 4, thread % 32
+    row, column = fragments[number // 2]
+    row = row // 64 * 64 * (warps // 4) + row % 64
+    return 64 * warpgroup + 16 * warp + row + lane // 4, column + lane % 4 * 2 + number % 2
 
 
 def stores(part, before: int, stride: int, swap: bool, warps: int):

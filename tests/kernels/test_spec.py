@@ -243,14 +243,18 @@ def test_the_sum_that_a_cluster_reduces_fits_where_the_larger_operand_came():
     for row in rows:
         c = row.config
         came = c.stages * max(c.block_m, c.block_n) * c.block_k * DTYPES[row.problem.a].bytes
-        stride = c.block_n + (4 if row.family.swap_ab else 8)  # floats from a row to the next, at least
-        assert came >= row.sum_bytes >= 4 * c.block_m * stride - 32 * c.block_m, row.name
+        stride = c.block_n + (4 if row.family.swap_ab else 8 - c.block_n % 16)  # floats from a row to the next
+        assert came >= row.sum_bytes == 4 * c.block_m * stride, row.name
     nt = Problem("gemm", "bf16", "bf16", "exact", "nt")
     assert hopper_variant(nt, "cluster", 256, 256, 64) is None
     assert hopper_variant(nt, "cluster", 128, 256, 64) is None  # as large as what came, without room between rows
     shallow = changed(hopper_variant(nt, "cluster", 128, 160, 64), "config", stages=4)
     with pytest.raises(SpecError, match="stages = 4: allowed is 5 or more: the sum goes where A or B came"):
         shallow.check()
+    for fields, message in (({"block_k": 96}, "block_k = 96: allowed is a multiple of 64, 128 bytes"),
+                            ({"block_n": 264}, "block_n = 264: allowed is 256 or less")):  # fmt: skip
+        with pytest.raises(SpecError, match=message):
+            changed(hopper_variant(nt, "cluster", 64, 160, 64), "config", **fields).check()
 
 
 def test_whose_blocks_share_all_tiles_has_what_adds_up_behind_it():

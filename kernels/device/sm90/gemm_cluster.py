@@ -65,8 +65,8 @@ def leave_part(part, before, stride, swap, warps):
 
 @gluon.constexpr_function
 def sum_stride(columns, swap):
-    """Floats from a row of a tile's sum to the next, so that the eight rows by eight columns of it that a warp stores
-    are in different banks; a row begins on 16 bytes."""
+    """Floats from a row of a tile's sum to the next, so that what half a warp stores at a time, four rows by eight
+    columns, is in different banks, or with operands swapped what a warp does; a row begins on 16 bytes."""
     return columns + 4 if swap else columns + 8 - columns % 16
 
 

@@ -300,6 +300,24 @@ def test_chances_of_the_tiles_of_a_shape_add_up_to_one():
     assert found == pytest.approx([0.7311, 0.8808, 0.1192, 0.2689, 1.0], abs=1e-4)
 
 
+def test_the_features_that_weights_reads_by_number_are_the_estimate_and_the_split():
+    for name in ("128x128x64_cluster", FAST):
+        c, family = BY_NAME[name].config, BY_NAME[name].family
+        asked = (
+            c.block_m,
+            c.block_n,
+            c.block_k,
+            family,
+            model.packed_work(128, 512, 8192, "nt", 132),
+            c.below,
+            c.across,
+        )
+        us, *_, split, _, _ = model.estimate(*asked)
+        found = model.features(*asked)
+        assert (found[weights.US], found[weights.SPLIT]) == (math.log2(us), math.log2(split))
+        assert (split > 1) == (family.split == "cluster")
+
+
 def test_tiles_are_alike_that_share_in_the_same_way():
     kinds = {name: weights.kind_of(BY_NAME[name]) for name in BY_NAME}
     assert set(kinds.values()) == {"own", "cooperative", "sharing", "cluster", "workspace", "stream"}

@@ -6,6 +6,7 @@ families.py   the families of kernels, a record each
 targets.py    the GPUs that can be built for
 arguments.py  what a kernel may be told at run time
 spec.py       Problem, Config, Variant: names, checks
+rules.py      what tiles the kernels can have
 model.py      how long a variant takes: the formulas, and tuned/<target>.json, what tuning chose and measured
 portable.py   the rows of the reference set, for every target
 sm90.py, sm90_grouped.py   those of dense products and of groups on Hopper: the tiles that tuning chose

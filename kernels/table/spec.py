@@ -6,14 +6,14 @@ and the test alike.
 """
 
 import dataclasses
-import math
 from dataclasses import dataclass
 
 from kernels.table.arguments import ARGUMENTS
-from kernels.table.boxes import Boxes, part_columns
+from kernels.table.boxes import Boxes
 from kernels.table.dtypes import DTYPES, E5M2, ELEMENTS, PRECISIONS
 from kernels.table.families import FAMILIES, REFERENCE, ROW_STEP, Family
 from kernels.table.model import Fit, Model, rough, tuned
+from kernels.table.rules import SpecError, check_tile, require
 from kernels.table.targets import FIRST_FP8, TARGETS
 
 OPS = ("gemm", "grouped_gemm", "grouped_mm")
@@ -82,15 +82,6 @@ TYPE_WORDS = ("a_type", "b_type")
 SCALES = ("a_scale", "b_scale", "scaling", "batch_stride_a_scale", "batch_stride_b_scale")
 BLOCK_SCALES = ("a_scale_stride_m", "a_scale_stride_k", "b_scale_stride_n", "b_scale_stride_k")
 CUTS = ("columns", "equal", "rows")  # of them, those that say where groups begin and end
-
-
-class SpecError(ValueError):
-    """A row of the table that cannot be built: names the row's field, its value and what is allowed."""
-
-
-def require(ok: bool, field: str, given, allowed) -> None:
-    if not ok:
-        raise SpecError(f"{field} = {given!r}: allowed is {allowed}")
 
 
 @dataclass(frozen=True)
@@ -296,7 +287,7 @@ class Variant(Boxes):
             self.config.check()
             require(self.target in TARGETS, "target", self.target, tuple(TARGETS))
             require(self.family.op == self.problem.op, "kernel", self.kernel, f"a kernel of {self.problem.op}")
-            self.check_tile()
+            check_tile(self)
             require(tuple(sorted(set(self.guard))) == self.guard, "guard", self.guard, "sorted, each once")
             require(1 <= self.rate <= 1000, "rate", self.rate, "1 to 1000")
             for guard in self.guard:
@@ -308,54 +299,6 @@ class Variant(Boxes):
     def lies_in_blocks(self) -> bool:
         """Whether each 64 of a tile's columns, or all where it has fewer, are in one block of 128 columns of B."""
         return self.family.swap_ab or self.right % 64 == 0 or 128 % self.right == 0
-
-    def check_tile(self) -> None:
-        c = self.config
-        if "blocks" in self.guard:
-            require(self.lies_in_blocks, "block_n", c.block_n, "a multiple of 64 or a divisor of 128, with blocks")
-        if self.family.by_units and not self.family.grouped:
-            lefts = (128, 192, 256) if self.family.cooperative else (64, 128)
-            require(self.left in lefts, "block_n" if self.family.swap_ab else "block_m", self.left, lefts)
-            for name, field, rows in (("a_desc", "block_m", c.block_m), ("b_desc", "block_n", c.block_n)):
-                if self.turned(name):  # one box
-                    whole = rows >= 64 or rows & (rows - 1) == 0
-                    require(whole, field, rows, "a power of two below 64, of an operand contiguous along it")
-            # What blocks of a cluster share comes in rows, or boxes where it is turned (boxes.py); of the left operand,
-            # whose rows the instruction counts, no box is beyond the tile.
-            if self.turned("a_desc" if self.family.swap_ab else "b_desc") and self.right < 64:
-                require(c.below == 1, "cluster", c.cluster, f"{c.across}: {self.right} rows are one box")
-            unit = 64 if self.turned("b_desc" if self.family.swap_ab else "a_desc") else 8
-            shares = math.ceil(self.left / unit)
-            require(shares % c.across == 0, "across", c.across, f"a divisor of {shares}, the units of {self.left}")
-            line = 128 // DTYPES[self.problem.a].bytes
-            require(c.block_k % line == 0, "block_k", c.block_k, f"a multiple of {line}, 128 bytes")
-            require(self.right <= 256, "block_m" if self.family.swap_ab else "block_n", self.right, "256 or less")
-        else:
-            for field in ("block_m", "block_n", "block_k"):
-                size, allowed = getattr(c, field), "a power of two of at least 8"
-                # Of packed groups the right side is in parts of 64 columns, as many as there are.
-                in_parts = self.family.by_units and not self.family.swap_ab and field == "block_n"
-                allowed += ", or a multiple of 64" if in_parts else ""
-                require((in_parts and size % 64 == 0) or size & (size - 1) == 0, field, size, allowed)
-        if not (self.family.by_units and self.family.persistent and not self.family.grouped):
-            require(c.cluster == 1, "cluster", c.cluster, "1, but in a persistent family of dense products")
-        if self.family.store == "reduce":
-            rows = max(self.whole_rows("a_desc"), self.whole_rows("b_desc"))
-            least = math.ceil(self.sum_bytes / (rows * c.block_k * DTYPES[self.problem.a].bytes))
-            require(c.stages >= least, "stages", c.stages, f"{least} or more: the sum goes where A or B came")
-        if (
-            self.family.by_units
-            and not self.family.any_width
-            and self.family.store == "tma"
-            and not self.family.grouped
-        ):
-            columns = part_columns(self.problem.d)
-            whole = self.right % columns == 0 or self.right in (8, 16, 32)
-            field = "block_m" if self.family.swap_ab else "block_n"
-            require(whole, field, self.right, f"8, 16, 32 or a multiple of {columns}, the columns of a part")
-        if self.family.store == "tma" and self.family.by_units and not self.family.swap_ab:
-            least = 16 // DTYPES[self.problem.d].bytes  # elements that TMA moves at least
-            require(self.right % least == 0, "block_n", self.right, f"a multiple of {least}, 16 bytes of D")
 
     def constexprs(self) -> dict[str, int | str]:
         """Values of the compile-time arguments, by name; a kernel takes those it declares. Integers, which go through

@@ -207,6 +207,7 @@ typedef struct libgemm_gemm_args {
   int64_t a_scale_stride_m, a_scale_stride_k; /* elements, of scales of blocks: _m, _n to that of the next row of op(A), */
   int64_t b_scale_stride_n, b_scale_stride_k; /* column of op(B), or 128 of them; _k to the next 128 of K's; 0: shared */
   const void *d_scale;            /* NULL, or of a D in LIBGEMM_E4M3 one float32: see below */
+  float *d_amax;                  /* NULL, or of a D in LIBGEMM_E4M3 M of them for each product: see below */
 } libgemm_gemm_args;
 
 /* Set defaults: everything 0 but size (to `size`, pass sizeof(libgemm_gemm_args)), batch = 1, alpha = 1. */
@@ -222,7 +223,11 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
  * libgemm_cast casts with a scale that is given: rounded to the nearest, of two as near to the even one, what lies beyond
  * 448 becomes that, Inf and NaN become NaN. d_scale is one number in device memory for all of a batch, what the next
  * product takes as a_scale or b_scale; NULL stands for 1. beta must be 0 (UNSUPPORTED); bias is in LIBGEMM_BF16. Hopper's
- * fast kernels serve scales of tensors and rows, or none.
+ * fast kernels serve scales of tensors and rows, or none. d_amax, if not NULL, is raised to what each row of D comes to:
+ * d_amax[i * m + r] becomes the largest of itself and of all magnitudes in row r of product i in float32, before they are
+ * times one over d_scale; Inf and NaN count for nothing, as for libgemm_cast's scales. It is not cleared: set it to 0
+ * before the first of the calls that it is for (a number below 0 in it, or NaN, is undefined). A scale made of it, amax
+ * over 448, is then one that a later D would fit, as delayed scaling takes it.
  *
  * With batch_invariant = 1 only variants are chosen that add the products of K in one order, one after the other: the
  * bits of a row of D are then the same for any M >= 1 and whatever the other rows hold. Shapes with few tiles, whose K

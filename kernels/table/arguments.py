@@ -98,7 +98,8 @@ ARGUMENTS = {
     "a_scale": "*fp32",  # of operands that are scaled, and which of libgemm_scaling they are
     "b_scale": "*fp32",
     "scaling": "i32",
-    "d_scale": "*fp32",  # of a D of 8 bits: what it is divided by
+    "d_scale": "*fp32",  # of a D of 8 bits: what it is divided by, and the largest magnitudes of its rows before that
+    "d_amax": "*i32",
     "batch_stride_a_scale": "i64",
     "batch_stride_b_scale": "i64",
     "a_scale_stride_m": "i64",  # of scales of blocks

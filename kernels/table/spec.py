@@ -307,7 +307,7 @@ class Variant(Boxes):
         absent = ("scaling",) if "blocks" in self.guard else BLOCK_SCALES if "unblocked" in self.guard else ()
         absent = absent if scaled else (*TYPE_WORDS, *SCALES, *BLOCK_SCALES)
         to_e4m3 = self.problem.op == "gemm" and self.problem.d == "e4m3"
-        absent = absent if to_e4m3 else (*absent, "d_scale")
+        absent = absent if to_e4m3 else (*absent, "d_scale", "d_amax")
         return {
             "BLOCK_M": self.config.block_m,
             "BLOCK_N": self.config.block_n,

@@ -178,6 +178,18 @@ def set_out_scale(args: Any, found: View) -> None:
     args.d_scale = pointer(found.pointer)
 
 
+def set_row_sizes(args: Any, found: View, batch: int | None) -> None:
+    """Of d_amax, a number for each row of D, of all matrices."""
+    same_type("f32", d_amax=found)
+    rows: int = args.m
+    shape = (rows,) if batch is None else (batch, rows)
+    steps = (rows, 1)[-len(shape) :]
+    apart = any(n > 1 and have != want for n, have, want in zip(shape, found.strides, steps, strict=False))
+    if tuple(found.shape) != shape or apart:
+        raise invalid(f"d_amax has shape {found.shape}, strides {found.strides}: {shape}, in one piece, is needed")
+    args.d_amax = pointer(found.pointer)
+
+
 def set_number(args: Any, name: str, found: View, batch: int | None) -> None:
     """One element for all matrices, or a vector of one for each."""
     if batch is not None and len(found.shape) == 1 and found.shape[0] == batch:

@@ -11,9 +11,9 @@ from typing import Any
 
 from libgemm._library import LIBRARY
 
-# a, b, c, out and bias of a call, and group ends and two scales if it has them; None for absent ones -> a key, and the
-# addresses as 64-bit numbers. Raises what torch does of a tensor without memory, or returns () where one has too many
-# dimensions.
+# a, b, c, out and bias of a call, and group ends and up to four of scales if it has them; None for absent ones -> a
+# key, and the addresses as 64-bit numbers. Raises what torch does of a tensor without memory, or returns () where one
+# has too many dimensions.
 Describe = Callable[..., tuple[Any, bytes]]
 METH_FASTCALL = 0x80
 
@@ -83,7 +83,7 @@ def by_attributes(a: Any, b: Any, c: Any, out: Any, bias: Any, *more: Any) -> tu
     return key, PACK[len(places)](*places)
 
 
-PACK = {count: struct.Struct(f"{count}Q").pack for count in (5, 6, 7, 8)}
+PACK = {count: struct.Struct(f"{count}Q").pack for count in range(5, 10)}
 kept: list[MethodDef] = []  # a function refers to its own as long as it lives
 
 

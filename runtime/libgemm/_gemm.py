@@ -15,6 +15,7 @@ from libgemm._args import (
     set_bias,
     set_matrices,
     set_out_scale,
+    set_row_sizes,
     set_scales,
 )
 from libgemm._framework import LaunchStream, written
@@ -32,6 +33,7 @@ def gemm(
     activation: Activation | None = None, precision: Precision | None = None, out: T | None = None,
     out_dtype: Any = None, variant: str | None = None, batch_invariant: bool = False, stream: Any = None,
     scaling: Scaling | None = None, a_scale: Any = None, b_scale: Any = None, d_scale: Any = None,
+    d_amax: Any = None,
 ) -> T:  # fmt: skip
     """D = act(alpha * a @ b + beta * c + bias), accumulated in float32.
 
@@ -54,6 +56,9 @@ def gemm(
            448 to that; no c then.
     d_scale  None, or of an output in float8_e4m3fn a float32 tensor of one element, by which D is divided before it is
            rounded: what the next product takes as a_scale.
+    d_amax   None, or of such an output float32 [M] or [batch,M], in one piece, of which each number is raised to the
+           largest magnitude of its row of D before that division; Inf and NaN count for nothing. Set it to 0 first:
+           several calls may raise the same.
     variant  name of the one variant to use (see variants()); None lets the library choose.
     batch_invariant  True: a row's bits depend on neither M nor the other rows (some problems then run slower).
     stream   handle or stream object; None is the current stream of a's framework.
@@ -75,9 +80,11 @@ def gemm(
         and variant is None and batch_invariant is False and scaling is None
         else (alpha, beta, activation, precision, out_dtype, variant, batch_invariant, scaling)
     )  # fmt: skip
-    scales = None if scaling is None and a_scale is None and b_scale is None else (a_scale, b_scale)
-    if d_scale is not None:
-        scales = (*(scales or (None, None)), d_scale)
+    scales: Any = None if scaling is None and a_scale is None and b_scale is None else (a_scale, b_scale)
+    if d_amax is not None:
+        scales = (a_scale, b_scale, d_scale, d_amax)
+    elif d_scale is not None:
+        scales = (a_scale, b_scale, d_scale)
     made, key = known.again(a, b, c, out, bias, None, options, stream, scales)
     if made is None:
         made = gemm_anew(
@@ -124,14 +131,17 @@ def gemm_anew(
     if bias_view is not None:
         set_bias(args, bias_view, right.cols, batch if batched else None)
     if scales is not None:
-        a_scale, b_scale, *own = scales
+        a_scale, b_scale, d_scale, d_amax = (*scales, None, None)[:4]
         if not (scaling is None and a_scale is None and b_scale is None):
             set_scales(args, scaling, (batch, batch) if batched else (None, None), launch, a_scale, b_scale)
-        for d_scale in own:
+        if d_scale is not None:
             set_out_scale(args, view(d_scale, "d_scale", launch))
+        if d_amax is not None:
+            set_row_sizes(args, view(d_amax, "d_amax", launch), batch if batched else None)
     _args.run("gemm", args, a, launch)
-    if out is not None:
-        written([out])
+    changed = [x for x in (out, *(scales or ())[3:]) if x is not None]
+    if changed:
+        written(changed)
     if key is not None:
         options = (alpha, beta, activation, precision, out_dtype, variant, batch_invariant, scaling)
         known.keep(key, args, alive, options, a, b, c, made, bias, scales=scales or ())

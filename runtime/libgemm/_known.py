@@ -54,7 +54,7 @@ class Kept:
     args: Any
     places: Any  # its pointers to a, b, c, d, bias and, where there are some, group ends, as one piece
     scales: Any  # those to a_scale and b_scale, or None
-    d_scale: Any  # that to d_scale, likewise
+    of_d: Any  # that to d_scale, and to d_amax, likewise
     c: Any  # the pointer to C where `places` does not say it: D's if `out_is_c`, else NULL
     d: Any
     workspace: Any
@@ -79,7 +79,7 @@ def kept_of(args: Any, offsets: dict[str, int], like: Any, described: Any, **wor
     scaled = words.pop("scaled")  # how many scales
     return Kept(
         args, scales=bytes_type(2 * POINTER).from_buffer(memory, offsets["a_scale"]) if scaled else None,
-        d_scale=bytes_type(POINTER).from_buffer(memory, offsets["d_scale"]) if scaled > 2 else None,
+        of_d=bytes_type((scaled - 2) * POINTER).from_buffer(memory, offsets["d_scale"]) if scaled > 2 else None,
         c=word("c") if words.pop("writes_c") else None, d=word("d"), workspace=word("workspace"),
         stream=word("stream"), device=like.get_device(), described=described,
         places=bytes_type(words.pop("places")).from_buffer(memory, offsets["a"]), **words,
@@ -121,7 +121,7 @@ class Known:
     ) -> tuple[Any, Key | None]:
         """Make the call: (its output, None). Or (None, what to keep it under when it has gone the general way), or
         (None, None). `options` is what else the struct is made of; `scales` are a_scale, b_scale and, of a D that has
-        one, its own."""
+        them, its own and where its rows' magnitudes go."""
         if not (
             ((kind := type(a)) is Tensor or kind is Parameter)
             and ((kind := type(b)) is Tensor or kind is Parameter)
@@ -174,11 +174,12 @@ class Known:
             handle = launch.handle
         if kept.scales is None:
             kept.places.raw = places
-        elif kept.d_scale is None:
+        elif kept.of_d is None:
             kept.places.raw, kept.scales.raw = places[: -2 * POINTER], places[-2 * POINTER :]
         else:
-            kept.places.raw, kept.d_scale.raw = places[: -3 * POINTER], places[-POINTER:]
-            kept.scales.raw = places[-3 * POINTER : -POINTER]
+            own = len(kept.of_d)
+            kept.places.raw, kept.of_d.raw = places[: -own - 2 * POINTER], places[-own:]
+            kept.scales.raw = places[-own - 2 * POINTER : -own]
         made = out
         if made is None:
             made = kept.new_out() if launch is None else launch.new_out(kept.new_out, a)
@@ -199,6 +200,8 @@ class Known:
             check(status)
         if out is not None:
             move_version((out,))
+        if scales is not None and len(scales) > 3:
+            move_version(scales[3:])
         return made, None
 
     def keep(

@@ -38,6 +38,9 @@ REFUSED = [
     ({"d_scale": "place"}, ("d_scale = 0x", "d_type bf16", "NULL")),
     ({"d_type": lib.LIBGEMM_E4M3, "d_scale": "host"}, ("d_scale = 0x", "host memory")),
     ({"d_type": lib.LIBGEMM_E4M3, "d_scale": "odd"}, ("d_scale = 0x", "multiple of 4")),
+    ({"d_amax": "place"}, ("d_amax = 0x", "d_type bf16", "NULL")),
+    ({"d_type": lib.LIBGEMM_E4M3, "d_amax": "host"}, ("d_amax = 0x", "host memory")),
+    ({"d_type": lib.LIBGEMM_E4M3, "d_amax": "odd"}, ("d_amax = 0x", "multiple of 4")),
     ({"d_type": lib.LIBGEMM_E4M3, "bias": "byte"}, ("bias = 0x", "multiple of 2")),
     *[({"precision": v}, (f"precision = {v} with 8-bit", "LIBGEMM_FAST (4)")) for v in (-1, 1, 3, 5)],
     ({"lda": 527}, ("lda = 527", "k = 528")),
@@ -101,6 +104,15 @@ def test_a_d_of_8_bits_has_a_scale_of_its_own_or_none_and_a_bias_of_16(precision
     batch = {"batch": 3, "batch_stride_a": 1 << 20, "batch_stride_b": 1 << 20, "batch_stride_d": 1 << 20}
     ok(scaled(2, d_type=lib.LIBGEMM_E4M3, d_scale=at(9), precision=precision, **batch).run())
     assert values(last_launch())["d_scale"] == at(9)
+
+
+@pytest.mark.parametrize("precision", [0, 4])
+@in_stand_in()
+def test_a_kernel_of_a_d_of_8_bits_is_told_where_its_rows_magnitudes_go(precision):
+    batch = {"batch": 3, "batch_stride_a": 1 << 20, "batch_stride_b": 1 << 20, "batch_stride_d": 1 << 20}
+    for more, place in itertools.product(({}, {"lda": 529}, {"k": 0}, batch), (0, at(10))):
+        ok(scaled(1, precision=precision, d_type=lib.LIBGEMM_E4M3, d_scale=at(9), d_amax=place, **more).run())
+        assert [values(last_launch())[name] for name in ("d_scale", "d_amax")] == [at(9), place]
 
 
 @needs(90)
@@ -287,6 +299,10 @@ def test_an_older_callers_struct_has_no_scales():
     call.args.size = ffi.offsetof("libgemm_gemm_args", "d_scale")
     ok(call.run())
     assert [values(last_launch())[name] for name in ("a_scale", "d_scale")] == [at(7), 0]
+    call = scaled(2, d_type=lib.LIBGEMM_E4M3, d_scale=at(9), d_amax=at(10))
+    call.args.size = ffi.offsetof("libgemm_gemm_args", "d_amax")
+    ok(call.run())
+    assert [values(last_launch())[name] for name in ("d_scale", "d_amax")] == [at(9), 0]
 
 
 @needs(90)

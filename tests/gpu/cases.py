@@ -78,6 +78,7 @@ class Case:
     scaling: str = ""  # SCALINGS
     e5m2: str = ""  # which of "a" and "b", of a_type e4m3, is e5m2 instead
     d_scale: bool = False  # D, of d_type e4m3, has a scale of its own
+    d_amax: bool = False  # and the largest magnitudes of its rows are asked for
     fresh: bool = False  # no out: the library allocates it
     # normal; inf, nan (a few of A and B); nan_ab (all, with alpha = 0); inf_odd, nan_odd (all of every second group)
     values: str = "normal"
@@ -300,6 +301,7 @@ def random_case(seed: int, largest: int = 3000, a_type: str = "", entry: str = "
         fields.update(scaling=rng.choice(SCALINGS[: 3 if no_blocks else None]))
         fields.update(e5m2=random.Random(f"e5m2 {seed}").choice(("", "", "a", "b")))
         fields.update(d_scale=types["d_type"] == "e4m3" and seed % 3 > 0)
+        fields.update(d_amax=types["d_type"] == "e4m3" and seed % 5 > 1)
     case = Case(
         seed=seed,
         entry=entry,

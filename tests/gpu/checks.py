@@ -33,6 +33,8 @@ def call(lib, p: Problem) -> list[torch.Tensor]:
         words |= {"scaling": case.scaling, **p.scales}
     if p.d_scale is not None:
         words["d_scale"] = p.d_scale
+    if p.d_amax is not None:
+        words["d_amax"] = p.d_amax
     if p.c is not None and case.c != "out":
         words["c"] = p.c if listed else p.c[0]
     if case.fresh:
@@ -97,6 +99,31 @@ def mismatches(p: Problem, d: list[torch.Tensor]) -> list[str]:
     return [f"mismatch in {found[index][0]} {tuple(want.shape)}: {describe(found[index][1], want, ratio)}"]
 
 
+NEARLY_INF = 1e38
+
+
+def amax_problems(p: Problem) -> list[str]:
+    """Largest magnitudes of rows as far from those of the reference as their elements may be. Of Inf and NaN there are
+    none; a row with a number that may or may not be Inf in float32 is let pass."""
+    case = p.case
+    if p.d_amax is None or not p.d_amax.numel():
+        return []
+    scalars = {name: getattr(case, name) for name in ("alpha", "beta", "activation", "precision", "a_type")}
+    bias = p.bias and p.bias[0]
+    d, bound = expected(p.a[0], p.b[0], None, bias, **scalars, scale=p.scale(), factors=p.block_factors())
+    counts = d.isfinite() & bound.isfinite()
+    sizes = torch.where(counts, d.abs(), 0.0)
+    want = torch.maximum(sizes.amax(-1), p.amax_before.double())
+    allowed = torch.where(counts, bound, 0.0).amax(-1)
+    got = p.d_amax.double()
+    wrong = ((got - want).abs() > allowed) | got.isnan()
+    wrong &= (sizes < NEARLY_INF).all(-1)
+    if not bool(wrong.any()):
+        return []
+    place = tuple(wrong.nonzero()[0].tolist())
+    return [f"mismatch in d_amax at {place}: {float(got[place])} for {float(want[place])}"]
+
+
 def tail_problems(p: Problem, d: list[torch.Tensor]) -> list[str]:
     """Rows or columns past the last end are 0 where that was asked, else keep their bits (NaN, or what C = D held)."""
     case = p.case
@@ -126,8 +153,8 @@ def run_problem(lib, p: Problem) -> list[str]:
     d = call(lib, p)
     problems = shape_problems(p, d)
     if not problems:
-        problems = mismatches(p, d) + tail_problems(p, d)
-    for arena in (*p.inputs, p.d_arena):
+        problems = mismatches(p, d) + amax_problems(p) + tail_problems(p, d)
+    for arena in (*p.inputs, *p.outputs):
         problems += arena.problems()
     return problems
 

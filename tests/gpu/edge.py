@@ -135,7 +135,7 @@ def variant_cases(v):
     promise = {"aligned": v.op == "grouped_gemm" and bool(v.align16)}
     yield replace(case, **sizes, **promise)
     epilogue = {"alpha": -0.5, "beta": 2.0, "c": "in_place", "bias": "each", "activation": activation}
-    epilogue["d_scale"] = v.d_type == "e4m3"
+    epilogue["d_scale"] = epilogue["d_amax"] = v.d_type == "e4m3"
     for scaling in scalings[1:]:
         yield replace(case, **sizes, scaling=scaling)
         epilogue["scaling"] = scaling

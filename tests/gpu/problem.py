@@ -25,12 +25,14 @@ class Problem:
         self.make_bias()
         self.make_scales()
         self.d_scale = self.one_scale() if case.d_scale else None
+        self.make_sizes()
         self.make_output()
         self.make_ends()
         self.poison()
         self.inputs = [x for x in (self.a_arena, self.b_arena, self.bias_arena, self.c_arena) if x is not None]
         self.inputs += self.scale_arenas
-        for arena in (*self.inputs, self.d_arena):
+        self.outputs = [x for x in (self.d_arena, self.amax_arena) if x is not None]
+        for arena in (*self.inputs, *self.outputs):
             arena.freeze()
 
     def shapes(self, letter: str) -> list[tuple]:
@@ -104,6 +106,23 @@ class Problem:
         found.abs_().mul_(0.1).clamp_(min=0.01)
         self.scale_arenas.append(arena)
         return found
+
+    def make_sizes(self) -> None:
+        """Where D's rows' largest magnitudes go: 0, or of every third row a number that may be larger or not."""
+        self.d_amax, self.amax_arena, self.amax_before = None, None, None
+        if not self.case.d_amax:
+            return
+        self.amax_arena = Arena(DTYPES["f32"], self.device, "d_amax")
+        self.amax_arena.place((*self.d_lead, self.m), 0, self.case.leads[3])
+        (self.d_amax,) = self.amax_arena.outputs().views
+        self.d_amax.zero_()
+        self.d_amax[..., ::3].normal_(std=self.k**0.5, generator=self.generator).abs_()
+        self.amax_before = self.d_amax.clone()
+
+    @property
+    def d_lead(self) -> tuple[int, ...]:
+        """Of a batch, how many matrices D has."""
+        return (self.case.batch,) if self.case.batch >= 0 else ()
 
     def block_scales(self, name: str, place: int, rows: int, each: tuple) -> torch.Tensor:
         """One for each of `rows`, or blocks of them, and 128 of K: as A's rows (place 0) or B's columns (1) lie, stored

@@ -22,8 +22,8 @@ FAULTS = (
     "bias of group 0", "wrong activation", "relu drops NaN", "swap groups", "skip partial tile", "skip K tail",
     "write pad row", "16-bit sums", "tf32 for ieee", "Inf to NaN", "skip K = 0", "int32 ends", "new out",
     "accept anything", "vary", "trust ends", "skip empty K", "keep tail", "K of the next group",
-    "e5m2 for e4m3", "ignore D's scale", "too large to NaN", "ignore scales",
-    "scales of row 0", "scales of K 0", *MOE_FAULTS, *CAST_FAULTS,
+    "e5m2 for e4m3", "ignore D's scale", "ignore magnitudes", "sign of magnitudes", "set magnitudes",
+    "too large to NaN", "ignore scales", "scales of row 0", "scales of K 0", *MOE_FAULTS, *CAST_FAULTS,
 )  # fmt: skip
 
 # Of rows that see packed groups as one matrix, with a layout that such a row takes (trans_a, trans_b).
@@ -179,7 +179,7 @@ class StandIn(Layers, Casts):
 
     def gemm(self, a, b, c=None, *, alpha=1.0, beta=0.0, bias=None, activation=None, precision=None, out=None,
              out_dtype=None, variant=None, stream=None, scaling=None, a_scale=None, b_scale=None,
-             d_scale=None):  # fmt: skip
+             d_scale=None, d_amax=None):  # fmt: skip
         self.check(a, b, c, beta, bias, activation, precision, out, variant)
         lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         d = self.output(a, (*lead, a.shape[-2], b.shape[-1]), out, out_dtype, also=EIGHT_BITS[:1])
@@ -189,6 +189,10 @@ class StandIn(Layers, Casts):
                              precision=precision, out_dtype=torch.float32, scaling=scaling, a_scale=a_scale,
                              b_scale=b_scale)  # fmt: skip
             self.store(self.rounded(wide, d_scale), d)
+            if d_amax is not None and d_amax.numel() and self.fault != "ignore magnitudes":
+                sizes = wide if self.fault == "sign of magnitudes" else wide.abs()
+                most = torch.where(wide.isfinite(), sizes, 0.0).amax(-1) if d.numel() else torch.zeros_like(d_amax)
+                d_amax.copy_(most if self.fault == "set magnitudes" else torch.maximum(d_amax, most))
             return d
         require(all(x is None or x.dtype == d.dtype for x in (c, bias)), f"c and bias must be {d.dtype}, like D")
         c = d if c is None else c

@@ -36,7 +36,7 @@ def table_jobs():
         if p.a == "e4m3":
             some = SCALINGS[:3] if p.precision == "fast" else SCALINGS
             fields |= {"scaling": some[i % len(some)], **(EVEN_8_BIT if "align16" in guard else {})}
-            fields |= {"d_scale": p.d == "e4m3"}
+            fields |= {"d_scale": p.d == "e4m3", "d_amax": p.d == "e4m3"}
         name = "-".join((*types, p.layout, *guard)) + kernel.split(".")[-1].removeprefix(p.op)
         yield job(name, p.op, types, p.layout, guard, kernel, **fields)
         assert row.problem == p
@@ -138,7 +138,8 @@ def dense_jobs():
     for (i, scaling), values in itertools.product(enumerate(SCALINGS), ("normal", "inf", "nan")):
         words = {"m": 45, "n": 40, "k": 150, "scaling": scaling, "e5m2": "a" if values == "inf" else "", "batch": 2}
         for d_scale, activation in ((False, None), (True, None), (True, "gelu")):
-            more = {**words, "bias": "each", "seed": i, "d_scale": d_scale, "activation": activation, "values": values}
+            more = {**words, "bias": "each", "seed": i, "d_scale": d_scale, "d_amax": True, "activation": activation,
+                    "values": values}  # fmt: skip
             name = f"to-e4m3-{scaling or 'not'}-{values}-{d_scale}-{activation}"
             yield job(name, "gemm", ("e4m3", "e4m3", "exact"), LAYOUTS[i % 4], **more)
     for activation in ACTIVATIONS:
@@ -254,6 +255,8 @@ def fault_jobs():
     yield job("fault-blocks", "gemm", e4m3, extra={"changed": {"SCALED": 0}}, **blocks)
     to_e4m3 = {**ODD, "d_scale": True}
     yield job("fault-d-scale", "gemm", ("e4m3", "e4m3", "exact"), extra={"told": {"d_scale": 0}}, **to_e4m3)
+    sizes = {**ODD, "d_amax": True}
+    yield job("fault-d-amax", "gemm", ("e4m3", "e4m3", "exact"), extra={"told": {"d_amax": 0}}, **sizes)
     for name in ("a_type", "b_type"):
         yield job(f"fault-{name}", "gemm", e4m3, extra={"told": {name: 5}}, **ODD)
     hardware = next(row for row in TABLE if row.multiplies_bytes and row.problem.op == "gemm" and not row.guard)

@@ -132,6 +132,11 @@ CALLS = {
         a_scale=Tensor(at(5), (96, 1), "float32"), b_scale=Tensor(at(6), (1, 80), "float32")
     ),
     "to e4m3 over a scale, new out": lambda: to_e4m3(out=None, out_dtype="e4m3"),
+    "to e4m3 and magnitudes": lambda: to_e4m3(d_amax=Tensor(at(6), (96,), "float32")),
+    "to e4m3 and magnitudes elsewhere": lambda: to_e4m3(
+        d_amax=Tensor(at(5), (96,), "float32"), d_scale=Tensor(at(12), (1,), "float32")
+    ),
+    "to e4m3 and magnitudes over no scale": lambda: to_e4m3(d_amax=Tensor(at(6), (96,), "float32"), d_scale=None),
     "to e4m3 over a scale, of plain operands": lambda: to_e4m3(scaling=None, a_scale=None, b_scale=None),
     "alpha": lambda: operands(alpha=0.5),
     "integer alpha": lambda: operands(alpha=2),
@@ -170,6 +175,7 @@ CALLS = {
 }
 # Always the general way:
 GENERAL = ("alpha 0", "alpha -0", "unread nonsense", "to e4m3 over a scale, of plain operands")
+GENERAL += ("to e4m3 and magnitudes over no scale",)
 GENERAL += tuple(name for name in CALLS if name.startswith("unaligned"))
 
 

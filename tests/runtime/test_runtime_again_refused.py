@@ -59,10 +59,16 @@ REFUSED = {
     "d_scale of another gpu": lambda: to_e4m3(d_scale=Tensor(at(11, 1), (), "float32", device=1)),
     "dtype of d_scale": lambda: to_e4m3(d_scale=Tensor(at(11), (), "bfloat16")),
     "shape of d_scale": lambda: to_e4m3(d_scale=Tensor(at(11), (2,), "float32")),
+    "d_amax that requires grad": lambda: to_e4m3(d_amax=Tensor(at(6), (96,), "float32", requires_grad=True)),
+    "d_amax on the CPU": lambda: to_e4m3(d_amax=Tensor(at(6), (96,), "float32", is_cuda=False)),
+    "shape of d_amax": lambda: to_e4m3(d_amax=Tensor(at(6), (80,), "float32")),
+    "strides of d_amax": lambda: to_e4m3(d_amax=Tensor(at(6), (96,), "float32", strides=(2,))),
+    "dtype of d_amax": lambda: to_e4m3(d_amax=Tensor(at(6), (96,), "int32")),
     "wrapped d_scale": lambda: to_e4m3(d_scale=Wrapper(at(11), (), "float32")),
 }
 LEGAL = (
     "plain", "out as c", "c", "bias", "activation", "no out", "e4m3 scaled by rows", "to e4m3 over a scale",
+    "to e4m3 and magnitudes",
 )  # fmt: skip
 
 

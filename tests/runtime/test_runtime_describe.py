@@ -105,8 +105,8 @@ def test_what_cannot_be_read_raises_as_torch_does(name):
 
 def test_too_many_dimensions_or_tensors_are_not_described():
     describe, tensor = by_exchange(torch.Tensor), torch.zeros(4, 4)
-    assert describe(tensor, torch.zeros(1, 1, 1, 1)) == () == describe(*[tensor] * 9)
-    assert len(read(describe(*[tensor] * 8)[0])) == 8 and describe() == (b"", b"")
+    assert describe(tensor, torch.zeros(1, 1, 1, 1)) == () == describe(*[tensor] * 10)
+    assert len(read(describe(*[tensor] * 9)[0])) == 9 and describe() == (b"", b"")
 
 
 def test_nothing_is_left_behind():

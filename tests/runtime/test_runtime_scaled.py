@@ -143,6 +143,7 @@ def test_other_words_that_do_not_go_together_are_refused():
         ({"out": array(3, M, N, dtype="e5m2")}, "d_type = 5"),
         ({"out": None, "out_dtype": "e5m2"}, "dtype e5m2 is not one of f16, bf16, f32, e4m3"),
         ({"d_scale": scale(9)}, "d_scale = 0x"),
+        ({"d_amax": scale(9, M)}, "d_amax = 0x"),
         ({"b": array(1, K, N, dtype="bf16")}, "b has dtype bf16: e4m3 is needed"),
     ):
         with pytest.raises(libgemm.Error) as error:
@@ -165,8 +166,21 @@ def test_an_output_of_8_bits_may_have_a_scale():
             libgemm.gemm(**operands(**to_e4m3, **words, d_scale=given))
             found = values(last_launch())
             assert [found["d_scale"], found["a_scale"]] == [place, at(7) if words else 0]
+    for words, given in ((rows, None), (rows, scale(9)), ({}, None)):
+        libgemm.gemm(**operands(**to_e4m3, **words, d_scale=given, d_amax=scale(10, M)))
+        found = values(last_launch())
+        assert [found["d_scale"], found["d_amax"]] == [0 if given is None else at(9), at(10)]
+    batched = operands(a=array(0, 3, M, K, dtype="e4m3"), out=array(3, 3, M, N, dtype="e4m3"))
+    libgemm.gemm(**batched, d_amax=scale(10, 3, M))
+    assert values(last_launch())["d_amax"] == at(10)
     count = len(launches())
+    with pytest.raises(libgemm.Error, match=rf"d_amax has shape \({M},\)"):
+        libgemm.gemm(**batched, d_amax=scale(10, M))
     for change, part in (
+        ({"d_amax": scale(10, M + 1)}, f"d_amax has shape ({M + 1},), strides (1,): ({M},), in one piece, is needed"),
+        ({"d_amax": scale(10, M, strides=(2,))}, f"d_amax has shape ({M},), strides (2,)"),
+        ({"d_amax": scale(10, M, 1)}, "d_amax has shape"),
+        ({"d_amax": scale(10, M, dtype="bf16")}, "d_amax has dtype bf16: f32 is needed"),
         ({"d_scale": scale(9, 2)}, "d_scale has shape (2,): one element is needed"),
         ({"d_scale": scale(9, dtype="bf16")}, "d_scale has dtype bf16: f32 is needed"),
         ({"bias": array(4, N, dtype="f32")}, "bias has dtype f32: bf16 is needed"),

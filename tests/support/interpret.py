@@ -35,7 +35,7 @@ from kernels.table.dtypes import ELEMENTS
 from kernels.table.variants import variants
 from tests.gpu import reference
 from tests.gpu.cases import ACTIVATIONS, RAGGED, SCALINGS, Case
-from tests.gpu.checks import mismatches, tail_problems
+from tests.gpu.checks import amax_problems, mismatches, tail_problems
 from tests.gpu.guarded import INTS
 from tests.gpu.problem import Problem
 from tests.support import quick_interpreter
@@ -105,7 +105,9 @@ def single_arguments(p: Problem) -> dict:
     strides = [stride for x in p.scales.values() for stride in x.stride()[-2:]] if p.by_blocks else [0] * 4
     found |= zip(of_blocks, strides, strict=True)
     found["scaling"] = SCALINGS.index(p.case.scaling)
-    found["d_scale"] = p.d_scale.data_ptr() if p.d_scale is not None else 0
+    for name in ("d_scale", "d_amax"):
+        x = getattr(p, name)
+        found[name] = x.data_ptr() if x is not None else 0
     found |= {f"{x}_type": OPERAND_TYPES.get(p.case.type_of(x), 0) for x in "ab"}
     found["offs_ptr"] = p.ends.data_ptr() if p.ends is not None else 0
     return found
@@ -188,9 +190,9 @@ def run(job: dict) -> list[str]:
     for programs in job.get("programs", [3]):
         p = prepare(job)
         launch(row, p, programs, job.get("changed", {}), job.get("told", {}))
-        problems += mismatches(p, p.d) + tail_problems(p, p.d)
+        problems += mismatches(p, p.d) + amax_problems(p) + tail_problems(p, p.d)
         problems += not_vanishing(p) if "bias" in job else []
-        for arena in (*p.inputs, p.d_arena):
+        for arena in (*p.inputs, *p.outputs):
             problems += arena.problems()
         outputs.append(p.d_arena.flat.view(INTS[p.d_arena.bytes]).numpy().tobytes())
     if len(set(outputs)) > 1:

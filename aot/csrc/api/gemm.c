@@ -19,10 +19,9 @@ static libgemm_status check_rounding(const libgemm_gemm_args *a) {
   if (a->d_type == LIBGEMM_E4M3 && reads_c(a))
     return fail(LIBGEMM_UNSUPPORTED, "beta = %g with d_type e4m3: allowed is 0, no variant adds a C to a D of 8 bits",
                 (double)a->beta);
-  if (a->d_type != LIBGEMM_E4M3 && a->d_scale)
-    return fail(LIBGEMM_INVALID_ARGUMENT,
-                "d_scale = %p with d_type %s: NULL is needed, only a D in LIBGEMM_E4M3 has one", a->d_scale,
-                dtype_name(a->d_type));
+  if (a->d_type != LIBGEMM_E4M3 && (a->d_scale || a->d_amax))
+    return fail(LIBGEMM_INVALID_ARGUMENT, "%s = %p with d_type %s: NULL is needed, only a D in LIBGEMM_E4M3 has one",
+                a->d_scale ? "d_scale" : "d_amax", a->d_scale ? a->d_scale : a->d_amax, dtype_name(a->d_type));
   return LIBGEMM_OK;
 }
 
@@ -37,7 +36,7 @@ HOT static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm
   TRY(state_types(p, a->b_type));
   TRY(check_problem(p));
   TRY(CHECK_SCALING(a));
-  if (a->d_type == LIBGEMM_E4M3 || a->d_scale) TRY(check_rounding(a));
+  if (a->d_type == LIBGEMM_E4M3 || a->d_scale || a->d_amax) TRY(check_rounding(a));
   TRY(check_range("batch_invariant", a->batch_invariant, 0, 1));
   if (a->batch < 0) return fail(LIBGEMM_INVALID_ARGUMENT, "batch = %lld: allowed is 0 or more", (long long)a->batch);
   if (is_empty(a)) return LIBGEMM_OK;
@@ -68,6 +67,7 @@ HOT static libgemm_status check_pointers(const libgemm_gemm_args *a, const struc
   TRY(check_operands(o, a->bias, device));
   if (a->scaling != LIBGEMM_SCALING_NONE && o->reads_ab) TRY(check_scales(a->a_scale, a->b_scale, device));
   if (a->d_scale) TRY(check_array("d_scale", a->d_scale, sizeof(float), device));
+  if (a->d_amax) TRY(check_array("d_amax", a->d_amax, sizeof(float), device));
   return check_spare_workspace(a->workspace, a->workspace_bytes, device);
 }
 
@@ -79,6 +79,7 @@ HOT static void fill_call(const libgemm_gemm_args *a, const struct operands *o, 
   call->beta = a->beta;
   call->activation = a->activation;
   call->d_scale = (CUdeviceptr)a->d_scale;
+  call->d_amax = (CUdeviceptr)a->d_amax;
   PLACE_TYPES(call, a);
   if (a->scaling != LIBGEMM_SCALING_NONE && o->reads_ab) PLACE_SCALES(call, a);
 }

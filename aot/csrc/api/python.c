@@ -24,7 +24,7 @@ struct dl_exchange {
 };
 
 _Static_assert(sizeof(struct dl_tensor) == 48, "DLTensor has 48 bytes");
-enum { DLPACK_MAJOR = 1, MOST_TENSORS = 8, MOST_DIMENSIONS = 3, NO_ADDRESS = 16 };
+enum { DLPACK_MAJOR = 1, MOST_TENSORS = 9, MOST_DIMENSIONS = 3, NO_ADDRESS = 16 };
 
 /* A tensor in a key, before its shape and strides. Has no padding, whose bytes could be any. */
 struct head {

@@ -59,7 +59,7 @@ struct call {
   };
   int32_t a_type, b_type;       /* of 8-bit operands */
   CUdeviceptr a_scale, b_scale; /* of scaled operands */
-  CUdeviceptr d_scale;          /* of a D of 8 bits */
+  CUdeviceptr d_scale, d_amax;  /* of a D of 8 bits */
   int32_t scaling;
   int64_t batch_stride_a_scale, batch_stride_b_scale;
   int64_t a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k; /* of those of blocks */

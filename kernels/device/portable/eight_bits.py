@@ -64,6 +64,13 @@ def over_scale(x, scale_ptr):
 
 
 @triton.jit
+def finite_size(x):
+    """|x| as the bits of float32, which compare as the numbers do; 0 for Inf and NaN, which count for no scale."""
+    bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    return tl.where(bits < 0x7F800000, bits, 0)
+
+
+@triton.jit
 def scale_of(most, scale_power_of_two, D_TYPE: tl.constexpr, HARDWARE: tl.constexpr):
     """The scale of numbers of which `most` is the largest magnitude, NaN without one: 1 where all are 0. With
     scale_power_of_two = 1 it is rounded up to one."""

@@ -4,7 +4,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-from kernels.device.portable.eight_bits import over_scale
+from kernels.device.portable.eight_bits import finite_size, over_scale
 from kernels.device.portable.tiles import activate
 from kernels.device.sm90.loader import barriers
 
@@ -52,6 +52,42 @@ class Scales:
         return acc * left[:, None] * right[None, :]
 
 
+@gluon.aggregate
+class Rounding:
+    """What a D of 8 bits is divided by, and where the largest magnitudes of its rows go; either may be null."""
+
+    d_scale: gl.tensor
+    d_amax: gl.tensor
+    M: gl.tensor
+    N: gl.tensor
+    SWAP: gl.constexpr
+
+    @gluon.jit
+    def note_rows(self, acc, row, col):
+        """Raise the largest magnitude of each row to what this part of it has. A row lies in one warp, or with operands
+        swapped in four: each warp tells what it has found, so that none waits for another."""
+        layout: gl.constexpr = acc.type.layout
+        left = gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))[:, None]
+        right = gl.arange(0, acc.shape[1], gl.SliceLayout(0, layout))[None, :]
+        if self.SWAP:
+            inside = (row + right < self.M) & (col + left < self.N)
+            parts = gl.where(inside, finite_size(acc), 0).reshape([acc.shape[0] // 64, 4, 16, acc.shape[1]])
+            most = gl.max(gl.max(parts, 0), 1)  # [warp][row of D]
+            warps = gl.arange(0, 4, gl.SliceLayout(1, most.type.layout))[:, None]
+            rows = row + gl.arange(0, acc.shape[1], gl.SliceLayout(0, most.type.layout))[None, :] + warps * 0
+        else:
+            inside = (row + left < self.M) & (col + right < self.N)
+            most = gl.max(gl.where(inside, finite_size(acc), 0), 1)
+            rows = row + gl.arange(0, acc.shape[0], most.type.layout)
+        gl.atomic_max(self.d_amax + rows, most, mask=rows < self.M, sem="relaxed")
+
+    @gluon.jit
+    def divided(self, acc, row, col):
+        if self.d_amax.to(gl.int64) != 0:
+            self.note_rows(acc, row, col)
+        return over_scale(acc, self.d_scale)
+
+
 @gluon.constexpr_function
 def power_of_two(least):
     return 1 << (least - 1).bit_length()
@@ -60,17 +96,18 @@ def power_of_two(least):
 @gluon.jit
 def make_scales(
     a_scale, b_scale, scaling, M, N, CONSUMERS: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr,
-    SWAP: gl.constexpr, SCALED: gl.constexpr, d_scale=0, TO_E4M3: gl.constexpr = False,
+    SWAP: gl.constexpr, SCALED: gl.constexpr, d_scale=0, d_amax=0, TO_E4M3: gl.constexpr = False,
 ):  # fmt: skip
-    """What an epilogue has of them, for tiles of LEFT rows a consumer by RIGHT, and where D is to have 8 bits the
-    pointer to its scale; () where operands have none."""
+    """What an epilogue has of them, for tiles of LEFT rows a consumer by RIGHT, and where D is to have 8 bits how it is
+    rounded; () where operands have none."""
     if SCALED:
         layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
         of_left = gl.allocate_shared_memory(gl.float32, [CONSUMERS, LEFT], layout)
         of_right = gl.allocate_shared_memory(gl.float32, [CONSUMERS, power_of_two(RIGHT)], layout)
         own = (Scales(a_scale, b_scale, scaling, M, N, of_left, of_right, SWAP),)
         if TO_E4M3:
-            return own + (d_scale,)  # noqa: RUF005  (the compiler knows no unpacking here)
+            rounding = Rounding(d_scale, d_amax, M, N, SWAP)
+            return own + (rounding,)  # noqa: RUF005  (the compiler knows no unpacking here)
         else:
             return own
     else:
@@ -119,8 +156,8 @@ class Epilogue:
         return Epilogue(bias_ptr, self.N, self.alpha, self.beta, self.activation, self.ACTIVATE, self.SWAP, self.scales)
 
     @gluon.jit
-    def finish(self, acc, col):
-        """Bias and activation; `col` is D's first column here."""
+    def finish(self, acc, row, col):
+        """Bias, activation and what rounding to 8 bits asks before it; these are D's first row and column here."""
         if self.bias_ptr.to(gl.int64) != 0:
             if self.SWAP:
                 cols = col + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
@@ -132,7 +169,7 @@ class Epilogue:
         if self.ACTIVATE:
             acc = activate(acc, self.activation)
         if len(self.scales) > 1:
-            acc = over_scale(acc, self.scales[1])
+            acc = self.scales[1].divided(acc, row, col)
         return acc
 
     @gluon.jit
@@ -183,7 +220,7 @@ class Output:
             mbarrier.wait(bar, phase)
             phase ^= 1
             acc += epilogue.beta * seen.load(acc.type.layout).to(gl.float32)
-        seen.store(epilogue.finish(acc, col).to(c_desc.dtype))
+        seen.store(epilogue.finish(acc, row, col).to(c_desc.dtype))
         fence_async_shared()
         return buf, phase
 
@@ -254,7 +291,7 @@ class MaskedOutput:
             if self.epilogue.beta != 0.0:
                 at = rows.to(gl.int64)[:, None] * self.ldc + cols[None, :]
                 acc += self.epilogue.beta * gl.load(self.c_ptr + at, mask=inside, other=0.0).to(gl.float32)
-            acc = as_stored(self.epilogue.finish(acc, col), self.d_ptr.dtype.element_ty)
+            acc = as_stored(self.epilogue.finish(acc, row, col), self.d_ptr.dtype.element_ty)
             gl.store(self.d_ptr + (rows.to(gl.int64)[:, None] * self.ldd + cols[None, :]), acc, mask=inside)
             col += parts[i].shape[1]
         return phase

@@ -150,7 +150,7 @@ def run(
 @gluon.jit
 def store_by_tma(
     a_desc, b_desc, c_descs, d_descs, bias_ptr, M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
-    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale,
+    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale, d_amax,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, ACROSS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
     PINGPONG: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr,
@@ -167,7 +167,7 @@ def store_by_tma(
         ARRIVALS=arrivals(BLOCKS), ACROSS=ACROSS,
     )  # fmt: skip
     scales = make_scales(
-        a_scale, b_scale, scaling, M, N, CONSUMERS, LEFT // OWNERS, tiles.RIGHT, SWAP, SCALED, d_scale, TO_E4M3
+        a_scale, b_scale, scaling, M, N, CONSUMERS, LEFT // OWNERS, tiles.RIGHT, SWAP, SCALED, d_scale, d_amax, TO_E4M3
     )
     blocks = make_block_scales(
         a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, M, N, K, tiles,
@@ -181,7 +181,7 @@ def store_by_tma(
 @gluon.jit
 def gemm_tma(
     a_desc, b_desc, c_desc, d_desc, bias_ptr, M, N, K, alpha, beta, activation,
-    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale,
+    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale, d_amax,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, ACROSS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
     PINGPONG: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr,
@@ -190,9 +190,9 @@ def gemm_tma(
     """D leaves by TMA, in boxes all alike."""
     store_by_tma(
         a_desc, b_desc, (c_desc,), (d_desc,), bias_ptr, M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
-        a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale, BLOCK_M, BLOCK_N, BLOCK_K,
-        GROUP_M, STAGES, BUFFERS, CLUSTER, ACROSS, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE,
-        BLOCKS, TO_E4M3,
+        a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale, d_amax,
+        BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, STAGES, BUFFERS, CLUSTER, ACROSS, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B,
+        ACTIVATE, SCALED, PROMOTE, BLOCKS, TO_E4M3,
     )  # fmt: skip
 
 
@@ -200,7 +200,7 @@ def gemm_tma(
 def gemm_tma_parts(
     a_desc, b_desc, c_desc, c_desc_2, c_desc_4, c_desc_8, d_desc, d_desc_2, d_desc_4, d_desc_8, bias_ptr, M, N, K,
     alpha, beta, activation,
-    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale,
+    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale, d_amax,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, CLUSTER: gl.constexpr, ACROSS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
     PINGPONG: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr,
@@ -210,16 +210,16 @@ def gemm_tma_parts(
     store_by_tma(
         a_desc, b_desc, (c_desc, c_desc_2, c_desc_4, c_desc_8), (d_desc, d_desc_2, d_desc_4, d_desc_8), bias_ptr,
         M, N, K, alpha, beta, activation, a_scale, b_scale, scaling,
-        a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale, BLOCK_M, BLOCK_N, BLOCK_K,
-        GROUP_M, STAGES, BUFFERS, CLUSTER, ACROSS, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B, ACTIVATE, SCALED, PROMOTE,
-        BLOCKS, TO_E4M3,
+        a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale, d_amax,
+        BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, STAGES, BUFFERS, CLUSTER, ACROSS, SYMBOL, SWAP, PINGPONG, TRANS_A, TRANS_B,
+        ACTIVATE, SCALED, PROMOTE, BLOCKS, TO_E4M3,
     )  # fmt: skip
 
 
 @gluon.jit
 def gemm_split(
     a_desc, b_desc, c_desc, d_desc, bias_ptr, partials, semaphores, epoch, splits, M, N, K, alpha, beta, activation,
-    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale,
+    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale, d_amax,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     BUFFERS: gl.constexpr, SYMBOL: gl.constexpr, SWAP: gl.constexpr,
     TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
@@ -231,7 +231,7 @@ def gemm_split(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, ARRIVALS=arrivals(BLOCKS)
     )
     LEFT: gl.constexpr = BLOCK_N if SWAP else BLOCK_M
-    scales = make_scales(a_scale, b_scale, scaling, M, N, 2, LEFT, tiles.RIGHT, SWAP, SCALED, d_scale, TO_E4M3)
+    scales = make_scales(a_scale, b_scale, scaling, M, N, 2, LEFT, tiles.RIGHT, SWAP, SCALED, d_scale, d_amax, TO_E4M3)
     blocks = make_block_scales(
         a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, M, N, K, tiles,
         stages, SWAP, BLOCKS,
@@ -245,7 +245,7 @@ def gemm_split(
 @gluon.jit
 def gemm_masked(
     a_desc, b_desc, c_ptr, d_ptr, bias_ptr, M, N, K, ldc, ldd, alpha, beta, activation,
-    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale,
+    a_scale, b_scale, scaling, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, d_scale, d_amax,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
     SCALED: gl.constexpr, PROMOTE: gl.constexpr, BLOCKS: gl.constexpr, TO_E4M3: gl.constexpr,
@@ -255,7 +255,7 @@ def gemm_masked(
     stages = make_stages(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, False, ARRIVALS=arrivals(BLOCKS)
     )
-    scales = make_scales(a_scale, b_scale, scaling, M, N, 2, BLOCK_M, BLOCK_N, False, SCALED, d_scale, TO_E4M3)
+    scales = make_scales(a_scale, b_scale, scaling, M, N, 2, BLOCK_M, BLOCK_N, False, SCALED, d_scale, d_amax, TO_E4M3)
     blocks = make_block_scales(
         a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, M, N, K, tiles,
         stages, False, BLOCKS,

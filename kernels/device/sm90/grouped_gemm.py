@@ -232,7 +232,7 @@ class PointerOutput:
             col = tile.col + i * part.shape[1]
             if self.beta != 0.0:
                 part = self.add_c(part, work, tile, col)
-            part = epilogue.finish(part, col)
+            part = epilogue.finish(part, tile.row, col)
             gl.barrier()  # the part before this one is read
             buf.store(part.to(buf.dtype))
             gl.barrier()

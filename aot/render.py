@@ -142,10 +142,22 @@ def fit_symbol(variant: Variant) -> str:
     return f"fit_{tuned_name(variant.target, variant.measured_as)}_{variant.fit_name}"
 
 
+def in_fours(weights: tuple[float, ...]) -> list[float]:
+    """A layout's weights as select/cost.c takes them, four at a time: of m, n, k and the constant; of the twelve
+    logarithms that a row has of its own; of products of each of these with itself, then with the one behind it, around,
+    and so on, up to six behind, where the first eight are all (the last logarithm stands in no product); of strides."""
+    constant, logs, products, strides = weights[0], weights[1:16], weights[16:82], weights[82:]
+    pairs = [(i, j) for i in range(11) for j in range(i, 11)]
+    found = dict(zip(pairs, products, strict=True))
+    around = [(i, (i + behind) % 12) for behind in range(7) for i in range(12 if behind < 6 else 8)]
+    turned = [found.pop((min(pair), max(pair)), 0.0) for pair in around]
+    return list(map(float, [*logs[12:], constant, *logs[:12], *turned, *strides]))
+
+
 def fit_tables(variants: list[Variant]) -> list[dict]:
     """The weights of every tile and family that was measured, once each."""
     found = {fit_symbol(v): v.fit for v in variants if v.fit}
-    return [{"name": name, "weights": [list(map(float, row)) for row in fit.weights]} for name, fit in found.items()]
+    return [{"name": name, "weights": [in_fours(row) for row in fit.weights]} for name, fit in found.items()]
 
 
 def type_table() -> list[list[list[int]]]:
@@ -212,7 +224,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
     )  # fmt: skip
     files["types.h"] = env.get_template("types.h.j2").render(
         dtypes=ELEMENTS.values(), dtype_limit=1 + max(d.c_enum for d in ELEMENTS.values()),
-        precision_limit=1 + max(PRECISIONS.values()), activation_count=len(ACTIVATIONS),
+        precision_limit=1 + max(PRECISIONS.values()), activation_count=len(ACTIVATIONS), most_rows=MOST_ROWS,
     )  # fmt: skip
     files["blobs.c"] = env.get_template("blobs.c.j2").render(
         files=names, manifest_bytes=len(document), packed_bytes=len(blobs["manifest"])

@@ -31,10 +31,11 @@ struct model {
   float fixed_ns, step_ns, tile_ns, byte_ps;
 };
 
-/* The same where tuning has: weights of the features of kernels/table/model.py, by layout. */
-enum { LOG_TERMS = 15, PRODUCT_TERMS = 11, TERMS = 1 + LOG_TERMS + PRODUCT_TERMS * (PRODUCT_TERMS + 1) / 2 + 12 };
+/* The same where tuning has: weights of the features of kernels/table/model.py, by layout, in fours as select/cost.c
+ * takes them (aot/render.py: in_fours). */
+enum { LOG_TERMS = 15, PRODUCT_TERMS = 11, FIT_FOURS = 27 };
 struct fit {
-  float weights[LAYOUT_COUNT][TERMS];
+  _Alignas(16) float weights[LAYOUT_COUNT][FIT_FOURS * 4];
 };
 
 /* Rates in bytes, or products, a nanosecond: those features divide by; and the nanoseconds of a launch. */
@@ -58,27 +59,34 @@ extern const int64_t shared_elements; /* of D, likewise */
 /* What of A and B of a row for E4M3 may be E5M2 instead: neither; A is, or B is; either one, or none, as it is told. */
 enum pair { PAIR_E5M2_NONE, PAIR_E5M2_A, PAIR_E5M2_B, PAIR_TOLD };
 
-/* One variant: written by aot/templates/table.c.j2. */
+/* One variant: written by aot/templates/table.c.j2. What choosing one looks at stands first, in one line of a cache. */
 struct row {
+  _Alignas(64) const struct fit *fit; /* NULL where nobody has measured: then the model counts */
+  uint32_t guard;                     /* enum guard bits */
+  uint32_t shared_bytes;
+  uint32_t scratch_bytes; /* of device memory for each block */
+  union {
+    struct {
+      int16_t block_m, block_n, block_k;
+      uint8_t share_a, share_b; /* blocks of a cluster that load A's rows, or B's, for each other; 1: each its own */
+    };
+    uint64_t tile; /* these five */
+  };
+  uint8_t row_step; /* a tile's rows of A come in steps of so many, and are shared out evenly; 0: all of them, always */
+  uint8_t stream_k; /* all blocks share all tiles evenly, and a second kernel adds: select/split.h */
+  uint8_t ctas;
+  uint8_t pair; /* enum pair */
+  uint8_t op, a_type, d_type, precision, trans_a, trans_b;
+  struct model model;
+  int16_t target;
+  uint8_t warps;
+  uint8_t swap; /* operands are swapped: the tile is one of D transposed */
   const char *name, *entry, *sha256, *architecture, *family;
   launcher launch;
-  int16_t target;
-  uint8_t op, a_type, d_type, precision, trans_a, trans_b;
-  uint32_t guard; /* enum guard bits */
-  uint8_t warps, ctas;
-  int16_t block_m, block_n, block_k;
-  uint8_t share_a, share_b; /* blocks of a cluster that load A's rows, or B's, for each other; 1: each its own */
-  uint8_t row_step; /* a tile's rows of A come in steps of so many, and are shared out evenly; 0: all of them, always */
-  uint8_t swap;     /* operands are swapped: the tile is one of D transposed */
-  uint8_t stream_k; /* all blocks share all tiles evenly, and a second kernel adds: select/split.h */
   int16_t registers;
-  uint32_t shared_bytes, local_bytes;
-  uint32_t scratch_bytes; /* of device memory for each block */
-  const struct fit *fit;  /* NULL where nobody has measured: then the model counts */
-  struct model model;
   uint8_t persistent; /* blocks take many tiles: no more are launched than fit on the device */
   uint8_t overlaps;   /* waits by itself for the kernel ahead of it, and so may be started before that ends */
-  uint8_t pair;       /* enum pair */
+  uint32_t local_bytes;
   struct box boxes[TENSOR_COUNT];
   uint8_t parts; /* boxes of D that the kernel takes, and of C: 0, 1 or 4, of which a tile may not use all */
   uint32_t chunk, begin, cubin_bytes; /* where in an unpacked chunk its cubin is */

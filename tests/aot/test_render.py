@@ -1,6 +1,7 @@
 """Artifacts -> C text: golden launcher, undefined names, mismatched artifacts, table contents. Compiles nothing."""
 
 import dataclasses
+import random
 import re
 import shutil
 
@@ -13,7 +14,7 @@ from aot.manifest import SELECT, build_id, make_manifest
 from aot.pack import pack
 from aot.params import DESCRIPTOR
 from aot.render import TEMPLATES as TEMPLATE_FOLDER
-from aot.render import RenderError, bucket, in_table_order, render, value_of
+from aot.render import RenderError, bucket, in_fours, in_table_order, render, value_of
 from kernels.table.model import CONSTANTS, tuned
 
 GOLDEN = ROOT / "tests" / "aot" / "golden"
@@ -106,6 +107,8 @@ def test_more_rows_of_one_problem_than_c_weighs_are_refused(monkeypatch):
     monkeypatch.setattr("aot.render.MOST_ROWS", 20)
     with pytest.raises(RenderError, match=r"\d+ rows compute one problem: select/rows.c weighs 20"):
         rendered()
+    monkeypatch.setattr("aot.render.MOST_ROWS", 4000)
+    assert "MOST_ROWS = 4000 }" in rendered()["types.h"]
 
 
 def test_weights_and_known_shapes_reach_the_table():
@@ -124,7 +127,18 @@ def test_weights_and_known_shapes_reach_the_table():
     for name, fit in ((name, found.fits[name]) for name in ships):
         weights = re.search(rf"struct fit fit_sm90_{name} = \{{(.*?)\n\}};", text, re.S)[1]
         numbers = [float(x) for x in re.findall(r"(-?[\d.]+(?:e-?\d+)?)f", weights)]
-        assert numbers == [w for row in fit.weights for w in row], name
+        assert numbers == [w for row in fit.weights for w in in_fours(row)], name
+
+
+def test_weights_in_fours_add_up_to_what_the_features_do():
+    draw = random.Random(3)
+    logs, weights = [[draw.uniform(-2, 9) for _ in range(count)] for count in (15, 94)]
+    products = [logs[i] * logs[j] for i in range(11) for j in range(i, 11)]
+    expected = sum(w * x for w, x in zip(weights, [1.0, *logs, *products], strict=False))
+    fours = in_fours(tuple(weights))
+    own, found = logs[:12], sum(w * x for w, x in zip(fours, [*logs[12:], 1.0, *logs[:12]], strict=False))
+    found += sum(w * own[i % 12] * own[(i + i // 12) % 12] for i, w in enumerate(fours[16:-12]))
+    assert found == pytest.approx(expected) and fours[-12:] == weights[-12:] and len(fours) % 4 == 0
 
 
 def test_the_build_id_follows_cubins_launch_facts_and_dispatch_data():

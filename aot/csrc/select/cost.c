@@ -8,20 +8,32 @@
 
 /* What of a problem the time of every row depends on. */
 struct work {
-  float rows, n, k;    /* of one product */
+  float rows, n, k; /* of one product */
+  float count;
+  four logs;           /* of rows, n, k in elements of 16 bits, and memory */
+  four memory_log;     /* as fits weigh it */
   float bytes, memory; /* that move at least; and the microseconds that takes */
   float a_bytes;       /* of an element of A and B */
   float a, b;          /* stride_penalty of each */
   float per_load, per_multiply, per_l2, per_processor;
 };
 
-/* Rows side by side, in fours: what the problem asks of each. */
+/* Rows side by side: what they are, and how they share the problem. */
 struct asked {
-  float tiles[MOST_ROWS], waves[MOST_ROWS];
-  int32_t steps[MOST_ROWS], split[MOST_ROWS];
-  int32_t block_m[MOST_ROWS], block_n[MOST_ROWS], block_k[MOST_ROWS]; /* the first: rows of A that a tile works on */
-  int32_t loads_m[MOST_ROWS], loads_n[MOST_ROWS];                     /* rows of A and of B that a block loads itself */
-  int32_t tiles_m[MOST_ROWS], tiles_n[MOST_ROWS];
+  uint64_t tile[MOST_ROWS];
+  int32_t split[MOST_ROWS];
+  int32_t at_once[MOST_ROWS];    /* tiles that the GPU works on */
+  int32_t rows_m[MOST_ROWS];     /* of A that a tile works on */
+  int32_t even_steps[MOST_ROWS]; /* of each block, where all share all tiles evenly; else 0 */
+};
+
+/* What that makes of the problem, of four rows each. Counts are exact up to 2^22, and beyond as near as floats are. */
+enum { MOST_FOURS = MOST_ROWS / 4 };
+struct counts {
+  four rows_m[MOST_FOURS], block_n[MOST_FOURS];  /* of A and of B that a tile works on */
+  four loads_m[MOST_FOURS], loads_n[MOST_FOURS]; /* that a block loads itself */
+  four all_m[MOST_FOURS], all_n[MOST_FOURS];     /* of all tiles */
+  four tiles[MOST_FOURS], waves[MOST_FOURS], steps[MOST_FOURS], depth[MOST_FOURS];
 };
 
 /* What fits weigh the logarithms of: first what each row has of its own, then m, n and k. Those before SPLIT stand in
@@ -30,22 +42,32 @@ enum { US, LOAD, MULTIPLY, MEMORY, L2, WAVES, FILL, USED_M, USED_N, LAST_WAVE, S
 enum { STRIDE_TERMS = 6 };
 _Static_assert((int)SPLIT == (int)PRODUCT_TERMS && OWN_PARTS % 4 == 0 && (int)OWN_PARTS + 3 == (int)LOG_TERMS,
                "fits are weighed in fours");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a row's tile is taken apart as two words");
 
-/* The same rows' microseconds by the rates alone, what fits take logarithms of, and how much memory and loading are of
- * all. */
+/* The same rows' microseconds by the rates alone, those of its parts, and how much memory and loading are of all. */
 struct estimates {
-  float us[MOST_ROWS], parts[OWN_PARTS][MOST_ROWS], memory[MOST_ROWS], load[MOST_ROWS];
+  four us[MOST_FOURS], load[MOST_FOURS], multiply[MOST_FOURS], l2[MOST_FOURS];
+  four of_memory[MOST_FOURS], of_load[MOST_FOURS];
+};
+
+/* Logarithms that fits weigh, of each row, and the first of them again behind the last. */
+struct logs {
+  float of_row[MOST_ROWS][OWN_PARTS + 8];
 };
 
 static struct work work_of(const struct problem *p) {
   float a_bytes = (float)dtype_bytes(p->a_type), d_bytes = (float)dtype_bytes(p->d_type);
   float rows_of_d = (float)p->rows, n = (float)p->n, k = (float)p->k;
   float bytes = (float)p->count * (a_bytes * (rows_of_d * k + n * k) + d_bytes * rows_of_d * n);
+  float memory = bytes / machine.memory * 1e-3f;
   return (struct work){.rows = rows_of_d,
                        .n = n,
                        .k = k,
+                       .count = (float)p->count,
                        .bytes = bytes,
-                       .memory = bytes / machine.memory * 1e-3f,
+                       .memory = memory,
+                       .logs = log2_of((four){rows_of_d, n, k * a_bytes / 2, memory}),
+                       .memory_log = log2_of(four_of(2 + memory)),
                        .a_bytes = a_bytes,
                        .a = stride_penalty[p->a_stride],
                        .b = stride_penalty[p->b_stride],
@@ -55,193 +77,226 @@ static struct work work_of(const struct problem *p) {
                        .per_processor = 1 / (float)p->multiprocessors};
 }
 
-/* Rows of A that each tile works on, where `tiles` of them hold all rows. */
-static int64_t rows_of_tile(const struct row *row, const struct problem *p, int64_t tiles) {
-  if (!row->row_step || p->rows == 0) return row->block_m;
-  return ceil_div(ceil_div(p->rows, tiles), row->row_step) * row->row_step;
+/* Rows of A that each tile works on, where tiles share all rows out evenly. */
+static int32_t rows_of_tile(const struct row *row, const struct problem *p) {
+  if (p->rows == 0) return row->block_m;
+  int64_t rows = ceil_div(p->rows, blocks_of(p->rows, row->block_m));
+  return (int32_t)(ceil_div(rows, row->row_step) * row->row_step);
 }
 
-static void ask(const struct row *row, const struct problem *p, struct asked *asked, int i) {
-  const int64_t most = (int64_t)1 << 60; /* counts beyond differ by nothing */
-  int64_t tiles_m = blocks_of(p->rows, row->block_m), tiles_n = blocks_of(p->n, row->block_n);
-  int64_t steps = blocks_of(p->k, row->block_k), block_m = rows_of_tile(row, p, tiles_m);
-  int64_t split = split_count(row, p), tiles = tiles_m * tiles_n * split, at_once = p->multiprocessors;
-  int cluster = row->share_a * row->share_b;
-  if (cluster > 1) { /* its tiles begin and end together */
-    tiles = ceil_div(tiles_m, row->share_b) * ceil_div(tiles_n, row->share_a) * cluster * split;
-    at_once = clusters_at_once(p->multiprocessors, cluster) * cluster;
+static void ask_all(const struct weighed *rows, int count, const struct problem *p, struct asked *asked) {
+  int32_t at_once[MOST_CLUSTER + 1] = {0, p->multiprocessors};
+  for (int size = 2; size <= MOST_CLUSTER; size++)
+    at_once[size] = (int32_t)clusters_at_once(p->multiprocessors, size) * size;
+  for (int i = 0; i < count || i % 4; i++) {
+    const struct weighed *weighed = &rows[i < count ? i : 0]; /* fours are filled up */
+    const struct row *row = weighed->row;
+    bool even = row->stream_k && weighed->split > 1;
+    asked->tile[i] = row->tile;
+    asked->split[i] = weighed->split;
+    asked->at_once[i] = at_once[row->share_a * row->share_b];
+    asked->rows_m[i] = row->row_step ? rows_of_tile(row, p) : row->block_m;
+    asked->even_steps[i] = even ? (int32_t)stream_steps(row, p) + stream_k.added_steps : 0;
   }
-  if (p->count > 1 && tiles > most / p->count) tiles = most / p->count;
-  tiles *= p->count;
-  steps = split == 1 ? steps : ceil_div(steps, split);
-  if (row->stream_k && split > 1) tiles = at_once, steps = stream_steps(row, p) + stream_k.added_steps;
-  asked->tiles[i] = (float)tiles;
-  asked->waves[i] = (float)ceil_div(tiles, at_once);
-  asked->steps[i] = (int32_t)steps;
-  asked->split[i] = (int32_t)split;
-  asked->block_m[i] = (int32_t)block_m;
-  asked->block_n[i] = row->block_n;
-  asked->block_k[i] = row->block_k;
-  asked->loads_m[i] = (int32_t)block_m / row->share_a;
-  asked->loads_n[i] = row->block_n / row->share_b;
-  asked->tiles_m[i] = (int32_t)tiles_m;
-  asked->tiles_n[i] = (int32_t)tiles_n;
 }
 
-/* Of the four rows from the i-th on. */
-static void estimate(const struct work *w, const struct asked *asked, struct estimates *e, int i) {
-  four tiles = four_at(asked->tiles + i), waves = four_at(asked->waves + i), steps = four_ints_at(asked->steps + i);
-  four block_m = four_ints_at(asked->block_m + i), block_n = four_ints_at(asked->block_n + i);
-  four loads_m = four_ints_at(asked->loads_m + i), loads_n = four_ints_at(asked->loads_n + i);
-  four depth = steps * four_ints_at(asked->block_k + i) * w->a_bytes, moved = (loads_m * w->a + loads_n * w->b) * depth;
-  four load = waves * moved * w->per_load, l2 = tiles * moved * w->per_l2;
-  four memory = four_of(w->memory), multiply = waves * depth * block_m * block_n * (w->per_multiply / 2);
-  four sum = fourth(load) + fourth(multiply) + fourth(l2) + fourth(memory);
-  four us = machine.fixed * 1e-3f + waves / 2.0f + fourth_root(sum), one = four_of(1), full = tiles * w->per_processor;
-  const four parts[OWN_PARTS] = {
-      [US] = us,
-      [LOAD] = 2.0f + load,
-      [MULTIPLY] = 2.0f + multiply,
-      [MEMORY] = 2.0f + memory,
-      [L2] = 2.0f + l2,
+/* Of the i-th four rows. The tiles of a cluster begin and end together; its blocks share loads in equal parts. */
+static void count(const struct work *w, const struct asked *asked, struct counts *c, int i) {
+  four_ints some, others;
+  memcpy(&some, asked->tile + 4 * i, sizeof some);
+  memcpy(&others, asked->tile + 4 * i + 2, sizeof others);
+  four_ints m_and_n = PICK(some, others, 0, 2, 4, 6), k_and_shares = PICK(some, others, 1, 3, 5, 7);
+  four block_m = __builtin_convertvector(m_and_n & 0xFFFF, four);
+  four block_n = __builtin_convertvector(m_and_n >> 16, four);
+  four block_k = __builtin_convertvector(k_and_shares & 0xFFFF, four);
+  four share_a = __builtin_convertvector(k_and_shares >> 16 & 0xFF, four);
+  four share_b = __builtin_convertvector(k_and_shares >> 24, four);
+  four per_share_a = 1.0f / share_a, per_share_b = 1.0f / share_b; /* powers of two, so exact */
+  four split = four_ints_at(asked->split + 4 * i), at_once = four_ints_at(asked->at_once + 4 * i);
+  four even_steps = four_ints_at(asked->even_steps + 4 * i), rows_m = four_ints_at(asked->rows_m + 4 * i);
+  four tiles_m = whole_of(w->rows / block_m), tiles_n = whole_of(w->n / block_n);
+  four whole_m = whole_of(tiles_m * per_share_b) * share_b, whole_n = whole_of(tiles_n * per_share_a) * share_a;
+  four tiles = least_of(whole_m * whole_n * split * w->count, four_of(0x1p60f)); /* beyond differ by nothing */
+  four steps = whole_of(whole_of(w->k / block_k) / split);
+  tiles = one_of(even_steps > 0.0f, at_once, tiles);
+  steps = one_of(even_steps > 0.0f, even_steps, steps);
+  c->rows_m[i] = rows_m;
+  c->block_n[i] = block_n;
+  c->loads_m[i] = rows_m * per_share_a;
+  c->loads_n[i] = block_n * per_share_b;
+  c->all_m[i] = tiles_m * rows_m;
+  c->all_n[i] = tiles_n * block_n;
+  c->tiles[i] = tiles;
+  c->waves[i] = whole_of(tiles / at_once);
+  c->steps[i] = steps;
+  c->depth[i] = steps * block_k;
+}
+
+/* Of the i-th four rows. */
+static void estimate(const struct work *w, const struct counts *c, struct estimates *e, int i) {
+  four depth = c->depth[i] * w->a_bytes, moved = (c->loads_m[i] * w->a + c->loads_n[i] * w->b) * depth;
+  four load = c->waves[i] * moved * w->per_load, l2 = c->tiles[i] * moved * w->per_l2;
+  four multiply = c->waves[i] * depth * c->rows_m[i] * c->block_n[i] * (w->per_multiply / 2);
+  four sum = fourth(load) + fourth(multiply) + fourth(l2) + fourth(four_of(w->memory));
+  e->us[i] = machine.fixed * 1e-3f + c->waves[i] / 2.0f + fourth_root(sum);
+  e->load[i] = load;
+  e->multiply[i] = multiply;
+  e->l2[i] = l2;
+  four most = 3.0f + most_of(most_of(load, multiply), most_of(l2, four_of(w->memory)));
+  e->of_memory[i] = w->memory / most;
+  e->of_load[i] = load / most;
+}
+
+/* Of the i-th four rows. */
+static void take_logs(const struct work *w, const struct asked *asked, const struct counts *c,
+                      const struct estimates *e, struct logs *to, int i) {
+  four full = log2_of(c->tiles[i] * w->per_processor), waves = log2_of(c->waves[i]), zero = four_of(0);
+  four logs[OWN_PARTS] = {
+      [US] = log2_of(e->us[i]),
+      [LOAD] = log2_of(2.0f + e->load[i]),
+      [MULTIPLY] = log2_of(2.0f + e->multiply[i]),
+      [MEMORY] = w->memory_log,
+      [L2] = log2_of(2.0f + e->l2[i]),
       [WAVES] = waves,
-      [FILL] = least_of(full, one),
-      [USED_M] = w->rows / (four_ints_at(asked->tiles_m + i) * block_m),
-      [USED_N] = w->n / (four_ints_at(asked->tiles_n + i) * block_n),
-      [LAST_WAVE] = one_of(waves > 1.0f, full / waves, one),
-      [STEPS] = steps,
-      [SPLIT] = four_ints_at(asked->split + i),
+      [FILL] = least_of(full, zero),
+      [USED_M] = w->logs[0] - log2_of(c->all_m[i]),
+      [USED_N] = w->logs[1] - log2_of(c->all_n[i]),
+      [LAST_WAVE] = one_of(c->waves[i] > 1.0f, full - waves, zero),
+      [STEPS] = log2_of(c->steps[i]),
+      [SPLIT] = log2_of(four_ints_at(asked->split + 4 * i)),
   };
-  four most = 3.0f + most_of(most_of(load, multiply), most_of(l2, memory));
-  put(us, e->us + i);
-  put(memory / most, e->memory + i);
-  put(load / most, e->load + i);
-#pragma GCC unroll 12
-  for (int part = 0; part < OWN_PARTS; part++) put(parts[part], e->parts[part] + i);
+#pragma GCC unroll 3
+  for (int part = 0; part < OWN_PARTS; part += 4) {
+    four of_row[4];
+    turn(logs + part, of_row);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+      put(of_row[j], to->of_row[4 * i + j] + part);
+      if (part < 8) put(of_row[j], to->of_row[4 * i + j] + OWN_PARTS + part);
+    }
+  }
 }
 
-/* What a fit adds for A's stride or B's, by its class: for those of memory, and of loading, by their shares. */
-static float of_stride(const float *weights, int stride, float memory, float load) {
+/* Rows that are far behind by the rates alone are not looked at closer: kernels/table/model.py. */
+static int near_ones(const four *us, int count, int *near) {
+  int found = 0;
+  four least = four_of(1e30f);
+  for (int i = 0; 4 * i < count; i++) least = least_of(least, us[i]);
+  four most_us = four_of(least_in(least) * far_behind);
+  for (int i = 0; 4 * i < count; i++) {
+    four_ints is_far = us[i] > most_us;
+    for (int j = 0; j < 4; j++) {
+      near[found] = 4 * i + j;
+      found += 1 + is_far[j];
+    }
+  }
+  while (found > 1 && near[found - 1] >= count) found--; /* which only fill up a four */
+  return found;
+}
+
+/* What a fit adds for A's stride or B's, by its class: for those of memory, and of loading, by their shares of all. */
+static inline float of_stride(const float *weights, int stride, float memory, float load) {
   if (stride == 0) return weights[0] + weights[3] * memory + weights[5] * load;
   if (stride == 1) return weights[1] + weights[4] * memory;
   return stride == 2 ? weights[2] : 0;
 }
 
-/* A row that is looked at closer: what its fit takes logarithms of, then those, and zeros. */
-struct near {
-  const float *weights;
-  int row;
-  float logs[16], sum, fitted;
-};
-
-/* Take logarithms, and begin the sum. `others` are those of the problem's own parts. */
-static void begin_sum(struct near *near, const struct problem *p, const struct estimates *e, four others) {
-  const float *weights = near->weights, *of_strides = weights + TERMS - 2 * STRIDE_TERMS;
-  float memory = e->memory[near->row], load = e->load[near->row];
-  float strides = of_stride(of_strides, p->a_stride, memory, load) +
-                  of_stride(of_strides + STRIDE_TERMS, p->b_stride, memory, load);
-  four sum = four_at(weights + 1 + OWN_PARTS) * others;
-#pragma GCC unroll 3
-  for (int i = 0; i < OWN_PARTS; i += 4) {
-    four logs = log2_of(four_at(near->logs + i));
-    put(logs, near->logs + i);
-    sum += four_at(weights + 1 + i) * logs;
-  }
-  near->logs[SPLIT] = 0; /* in no product */
-  near->sum = weights[0] + strides + sum_of(sum);
+static inline float of_strides(const float *weights, const struct problem *p, const struct estimates *e, int i) {
+  float memory = ((const float *)e->of_memory)[i], load = ((const float *)e->of_load)[i];
+  return of_stride(weights, p->a_stride, memory, load) + of_stride(weights + STRIDE_TERMS, p->b_stride, memory, load);
 }
 
-/* Weighted products of each logarithm with itself and those behind it. */
-static float products(const float *weights, const float *logs) {
-  four sum = four_of(0);
-#pragma GCC unroll 11
-  for (int i = 0; i < PRODUCT_TERMS; i++) {
-    four row = four_at(weights) * four_at(logs + i);
-#pragma GCC unroll 3
-    for (int j = i + 4; j < PRODUCT_TERMS; j += 4) row += four_at(weights + j - i) * four_at(logs + j);
-    sum += row * logs[i];
-    weights += PRODUCT_TERMS - i;
+/* The weighted sum of a row's logarithms, and of products of each with itself and the six behind it, around. */
+static inline four sum_of_logs(const four *weights, const float *logs, four others) {
+  four sum = weights[0] * others, by[OWN_PARTS / 4] = {weights[1], weights[2], weights[3]};
+  weights += 4;
+#pragma GCC unroll 6
+  for (int behind = 0; behind < OWN_PARTS / 2; behind++, weights += 3) {
+    by[0] += four_at(logs + behind) * weights[0];
+    by[1] += four_at(logs + behind + 4) * weights[1];
+    by[2] += four_at(logs + behind + 8) * weights[2];
   }
-  return sum_of(sum);
+  by[0] += four_at(logs + 6) * weights[0];
+  by[1] += four_at(logs + 10) * weights[1];
+  return sum + (by[0] * four_at(logs) + (by[1] * four_at(logs + 4) + by[2] * four_at(logs + 8)));
 }
 
-static float least_of_all(const float *us, int count) {
-  float least = us[0];
-  for (int i = 1; i < count; i++) least = us[i] < least ? us[i] : least;
-  return least;
-}
-
-/* Rows that are far behind by the rates alone are not looked at closer: kernels/table/model.py. */
-static int near_ones(const struct row *const *rows, int count, const struct problem *p, const struct estimates *e,
-                     struct near *near) {
-  int found = 0, layout = p->trans_a * 2 + p->trans_b;
-  float most_us = least_of_all(e->us, count) * far_behind;
-  for (int i = 0; i < count; i++) {
-    near[found].row = i;
-    found += !(e->us[i] > most_us);
-  }
+/* The least of `found` logarithms, with a four of others behind them; or of those at most `least_log`, which are
+ * expected to take as long as the bytes, that of least fit and estimate: kernels/table/model.py. */
+static int best_of(const float *fitted, int found, float least_log, const int *near, const struct logs *logs) {
+  int best = 0;
+  four of_all = four_of(120);
+  for (int i = 0; i < found; i += 4) of_all = least_of(of_all, four_at(fitted + i));
+  float least = least_in(of_all), least_both = 1e9f;
+  if (least < least_log) least = least_log;
   for (int i = 0; i < found; i++) {
-    near[i].weights = rows[near[i].row]->fit->weights[layout];
-#pragma GCC unroll 12
-    for (int part = 0; part < OWN_PARTS; part++) near[i].logs[part] = e->parts[part][near[i].row];
-    put(four_of(0), near[i].logs + OWN_PARTS);
+    if (fitted[i] > least) continue;
+    float both = fitted[i] + 2 * logs->of_row[near[i]][US];
+    if (both < least_both) best = i, least_both = both;
   }
-  return found;
+  return best;
 }
 
-/* Of rows that are expected to take as long as the bytes: kernels/table/model.py. */
-static bool is_less(const struct near *a, const struct near *b) {
-  return a->sum < b->sum || (a->sum == b->sum && a->fitted + 2 * a->logs[US] < b->fitted + 2 * b->logs[US]);
-}
-
-/* Each step for all rows before the next: then none waits for what was just written. */
-static const struct row *least_fitted(const struct row *const *rows, int count, const struct problem *p,
-                                      const struct work *w, const struct asked *asked, float *us) {
+/* Each step for all rows before the next: then none waits for what was just written, and the processor works on several
+ * rows at a time. */
+static const struct row *least_fitted(const struct weighed *rows, int count, const struct problem *p,
+                                      const struct work *w, const struct asked *asked, const struct counts *c,
+                                      float *us) {
   struct estimates e;
-  struct near near[MOST_ROWS];
-  for (int i = 0; i < count; i += 4) estimate(w, asked, &e, i);
-  four others = log2_of((four){w->rows, w->n, w->k * w->a_bytes / 2, 1}); /* k in elements of 16 bits; 0 */
-  /* A single product takes no less than its bytes; of groups some may be empty. */
-  float least_sum = p->count == 1 ? log2_of(four_of(w->memory))[0] : -100;
-  int found = near_ones(rows, count, p, &e, near), best = 0;
-  for (int i = 0; i < found; i++) begin_sum(&near[i], p, &e, others);
+  struct logs logs;
+  int near[MOST_ROWS], fours = (count + 3) / 4, layout = p->trans_a * 2 + p->trans_b;
+  float fitted[MOST_ROWS + 4];
+  for (int i = 0; i < fours; i++) estimate(w, c, &e, i);
+  int found = near_ones(e.us, count, near);
+  for (int i = 0; i < fours; i++) take_logs(w, asked, c, &e, &logs, i);
+  four others = w->logs;
+  others[3] = 1; /* of the constant weight */
+  bool strided = p->a_stride != 3 || p->b_stride != 3;
   for (int i = 0; i < found; i++) {
-    near[i].fitted = in_range(near[i].sum + products(near[i].weights + 1 + LOG_TERMS, near[i].logs));
-    near[i].sum = near[i].fitted > least_sum ? near[i].fitted : least_sum;
-    if (is_less(&near[i], &near[best])) best = i;
+    const four *weights = (const four *)rows[near[i]].row->fit->weights[layout];
+    float sum = sum_of(sum_of_logs(weights, logs.of_row[near[i]], others));
+    if (strided) sum += of_strides((const float *)(weights + FIT_FOURS - STRIDE_TERMS / 2), p, &e, near[i]);
+    fitted[i] = in_range(sum);
   }
-  *us = exp2_of(near[best].sum);
-  return rows[near[best].row];
+  put(four_of(120), fitted + found); /* no less than any */
+  /* A single product takes no less than its bytes; of groups some may be empty. */
+  float least_log = p->count == 1 ? w->logs[3] : -100;
+  int best = best_of(fitted, found, least_log, near, &logs);
+  *us = exp2_of(fitted[best] > least_log ? fitted[best] : least_log);
+  return rows[near[best]].row;
 }
 
 /* By the rough formula of rows that nobody has measured. */
-static float rough_us(const struct row *row, const struct work *w, const struct asked *asked, int i) {
-  float used = (float)asked->block_m[i] / (float)row->block_m; /* where a tile works on no more rows than it needs */
+static float rough_us(const struct row *row, const struct work *w, float rows_m, float waves, float steps) {
+  float used = rows_m / (float)row->block_m; /* where a tile works on no more rows than it needs */
   float step_ns = row->model.step_ns * used;
-  float compute = row->model.fixed_ns + asked->waves[i] * ((float)asked->steps[i] * step_ns + row->model.tile_ns);
+  float compute = row->model.fixed_ns + waves * (steps * step_ns + row->model.tile_ns);
   if (row->scratch_bytes) compute += 2000; /* the first descriptors: others are made while tiles are multiplied */
   float memory = row->model.fixed_ns + w->bytes * row->model.byte_ps * 1e-3f;
   return fourth_root(fourth(four_of(compute * 1e-3f)) + fourth(four_of(memory * 1e-3f)))[0];
 }
 
-static const struct row *least_rough(const struct row *const *rows, int count, const struct work *w,
-                                     const struct asked *asked, float *us) {
+static const struct row *least_rough(const struct weighed *rows, int count, const struct work *w,
+                                     const struct counts *c, float *us) {
   int best = 0;
   for (int i = 0; i < count; i++) {
-    float this_us = rough_us(rows[i], w, asked, i);
+    float waves = c->waves[i / 4][i % 4], steps = c->steps[i / 4][i % 4];
+    float this_us = rough_us(rows[i].row, w, c->rows_m[i / 4][i % 4], waves, steps);
     if (i && !(this_us < *us)) continue;
     best = i;
     *us = this_us;
   }
-  return rows[best];
+  return rows[best].row;
 }
 
-const struct row *least_time(const struct row *const *rows, int count, const struct problem *p, float *us) {
+const struct row *least_time(const struct weighed *rows, int found, const struct problem *p, float *us) {
   struct work w = work_of(p);
   struct asked asked;
-  for (int i = 0; i < count || i % 4; i++) ask(rows[i < count ? i : 0], p, &asked, i); /* fours are filled up */
-  if (rows[0]->fit) return least_fitted(rows, count, p, &w, &asked, us);
-  return least_rough(rows, count, &w, &asked, us);
+  struct counts c;
+  ask_all(rows, found, p, &asked);
+  for (int i = 0; 4 * i < found; i++) count(&w, &asked, &c, i);
+  if (rows[0].row->fit) return least_fitted(rows, found, p, &w, &asked, &c, us);
+  return least_rough(rows, found, &w, &c, us);
 }
 
 /* 3 for rows that begin on 128 bytes, 2 on 64, 1 on 32, else 0. */

@@ -4,10 +4,14 @@
 
 #include "select/problem.h"
 
-enum { MOST_ROWS = 384 }; /* in a bucket: aot/render.py refuses more */
+/* A row that may run a problem, and in how many pieces it then shares K of each tile (split_count). */
+struct weighed {
+  const struct row *row;
+  int split;
+};
 
 /* Of 1 to MOST_ROWS rows, all fitted or none, the one of least time on a problem, and its microseconds. */
-const struct row *least_time(const struct row *const *rows, int count, const struct problem *problem, float *us);
+const struct row *least_time(const struct weighed *rows, int count, const struct problem *problem, float *us);
 
 int32_t stride_class(int64_t ld, int bytes);
 

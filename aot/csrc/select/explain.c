@@ -35,7 +35,7 @@ static libgemm_status describe(const struct choice *chosen, const struct target 
   int first, end;
   float us;
   bucket_of(p, target, &first, &end);
-  least_time(&row, 1, p, &us);
+  least_time(&(struct weighed){row, split_count(row, p)}, 1, p, &us);
   us += (float)chosen->copy_us;
   if (whole) choice->expected_us = us, choice->covered = row->fit != NULL;
   char served[48] = "";

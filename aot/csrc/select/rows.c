@@ -23,24 +23,50 @@ static enum pair pair_of(const struct problem *p) {
   return p->wants & WANT_E5M2_A ? PAIR_E5M2_A : p->wants & WANT_E5M2_B ? PAIR_E5M2_B : PAIR_E5M2_NONE;
 }
 
-unsigned refused(const struct row *row, const struct problem *p) {
-  unsigned met = p->met;
-  if (row->shared_bytes > (uint32_t)p->shared_bytes) return TOO_LARGE;
-  if (met & ~(unsigned)row->guard & GUARD_GATED) return NOT_GATED;
-  if (p->wants & WANT_EQUAL && !(row->guard & GUARD_EQUAL)) return NOT_EQUAL;
-  if (row->pair != PAIR_TOLD && row->pair != pair_of(p)) return NOT_ITS_PAIR;
+/* What a problem holds every row to: guard bits that it meets whatever the row, and that the row must have. */
+struct terms {
+  unsigned met, must;
+  enum pair pair;
+};
+
+static struct terms terms_of(const struct problem *p) {
+  struct terms terms = {.met = p->met, .must = p->met & GUARD_GATED, .pair = pair_of(p)};
+  if (p->wants & WANT_EQUAL) terms.must |= GUARD_EQUAL;
+  if (p->activation == LIBGEMM_ACTIVATION_NONE) terms.met |= GUARD_LINEAR;
   if (p->op == OP_GEMM && p->count != 1)
-    met &= ~(unsigned)(GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB); /* its rows with descriptors have no batch */
-  if (p->wants & WANT_BATCH_INVARIANT && !is_batch_invariant(row)) return (row->guard & ~met) | NOT_BATCH_INVARIANT;
-  if (p->activation == LIBGEMM_ACTIVATION_NONE) met |= GUARD_LINEAR;
-  if (row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE)) {
-    if (split_count(row, p) < 2) /* nothing to share: no memory would help */
-      return (row->guard & ~met) | (row->stream_k ? (unsigned)NOT_WORTH_SHARING : (unsigned)GUARD_CLUSTER);
-    met |= GUARD_CLUSTER;
-    if (split_workspace(row, p) <= p->workspace_bytes) met |= GUARD_WORKSPACE;
-  }
+    terms.met &= ~(unsigned)(GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB); /* its rows with descriptors have no batch */
+  return terms;
+}
+
+/* The same of a row that shares K; *split becomes its split_count. */
+static unsigned refused_to_share(const struct row *row, const struct problem *p, unsigned met, int *split) {
+  *split = shared_split(row, p);
+  if (*split < 2) /* nothing to share: no memory would help */
+    return (row->guard & ~met) | (row->stream_k ? (unsigned)NOT_WORTH_SHARING : (unsigned)GUARD_CLUSTER);
+  met |= GUARD_CLUSTER;
+  if (workspace_of_split(row, p, *split) <= p->workspace_bytes) met |= GUARD_WORKSPACE;
   if (scratch_workspace(row, p) <= p->workspace_bytes) met |= GUARD_SCRATCH;
   return row->guard & ~met;
+}
+
+/* refused(), on these terms; *split becomes the row's split_count. */
+static inline unsigned refused_on(const struct row *row, const struct problem *p, const struct terms *terms,
+                                  int *split) {
+  unsigned met = terms->met, lacks = terms->must & ~row->guard;
+  *split = 1;
+  if (row->shared_bytes > (uint32_t)p->shared_bytes) return TOO_LARGE;
+  if (lacks) return lacks & GUARD_GATED ? NOT_GATED : NOT_EQUAL;
+  if (row->pair != terms->pair && row->pair != PAIR_TOLD) return NOT_ITS_PAIR;
+  if (p->wants & WANT_BATCH_INVARIANT && !is_batch_invariant(row)) return (row->guard & ~met) | NOT_BATCH_INVARIANT;
+  if (row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE)) return refused_to_share(row, p, met, split);
+  if (row->guard & GUARD_SCRATCH && scratch_workspace(row, p) <= p->workspace_bytes) met |= GUARD_SCRATCH;
+  return row->guard & ~met;
+}
+
+unsigned refused(const struct row *row, const struct problem *p) {
+  int split;
+  struct terms terms = terms_of(p);
+  return refused_on(row, p, &terms, &split);
 }
 
 /* What each guard asks, for a refusal's sentence. */
@@ -99,22 +125,30 @@ static bool is_small(const struct problem *p) {
 
 /* Blocks that load for each other pay where A has few rows, D is small, both operands are contiguous along their rows,
  * or rows of A or B begin on 16 but not on 32 bytes: kernels/table/model.py. */
-static bool may_pay(const struct row *row, const struct problem *p) {
-  if ((row->share_a == 1 && row->share_b == 1) || row->stream_k) return true;
+static bool sharing_may_pay(const struct problem *p) {
   bool both_turned = p->trans_a && !p->trans_b;
   return p->rows <= shared_rows || is_small(p) || both_turned || p->a_stride == 0 || p->b_stride == 0;
 }
 
-/* A rough formula is not weighed against fits. */
+/* A rough formula is not weighed against fits. Most rows that may not run are passed over by guards that no row changes
+ * anything about: only the others are asked in how many pieces they would share K. */
 const struct row *fastest(const struct problem *p, int first, int end, unsigned ignored, float *us) {
-  const struct row *weighed[MOST_ROWS];
+  struct weighed weighed[MOST_ROWS];
   int count = 0;
+  bool may_share = sharing_may_pay(p);
+  struct terms terms = terms_of(p);
+  unsigned able = terms.met | ignored | GUARD_CLUSTER | GUARD_SCRATCH;
+  if (p->workspace_bytes) able |= GUARD_WORKSPACE;
+  const struct fit *fit = NULL; /* of the row before, among those weighed */
   for (const struct row *row = rows + first; row < rows + end; row++) {
-    if (count && weighed[0]->fit && !row->fit) continue;
-    if (count && row->fit && row->fit == weighed[count - 1]->fit) continue; /* the same tile, as fast */
-    if (refused(row, p) & ~ignored || !may_pay(row, p)) continue;
-    if (count && row->fit && !weighed[0]->fit) count = 0;
-    weighed[count++] = row;
+    if (row->guard & ~able) continue;
+    if (row->fit ? row->fit == fit : fit != NULL) continue; /* the same tile, as fast; a rough one */
+    if (!may_share && row->share_a * row->share_b > 1 && !row->stream_k) continue;
+    int split;
+    if (refused_on(row, p, &terms, &split) & ~ignored) continue;
+    if (row->fit && !fit) count = 0;
+    fit = row->fit;
+    weighed[count++] = (struct weighed){row, split};
   }
   return count ? least_time(weighed, count, p, us) : NULL;
 }

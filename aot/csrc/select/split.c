@@ -15,11 +15,15 @@ int64_t clusters_at_once(int multiprocessors, int size) {
   return count > 1 ? count : 1; /* of a slice of a GPU */
 }
 
+/* Whether pieces of equal length, but for the last, can be so many: of more steps than that, they can. */
+static bool has_pieces(int64_t steps, int pieces) {
+  return steps > (pieces - 1) * (pieces - 1) || ceil_div(steps, ceil_div(steps, pieces)) == pieces;
+}
+
 static int cluster_size(int64_t tiles, int64_t steps, const struct problem *p) {
   if (tiles > clusters_at_once(p->multiprocessors, 2)) return 1; /* of larger ones start no more */
   for (int size = (int)least(MOST_CLUSTER, steps); size >= 2; size--)
-    if (tiles <= clusters_at_once(p->multiprocessors, size) && ceil_div(steps, ceil_div(steps, size)) == size)
-      return size;
+    if (tiles <= clusters_at_once(p->multiprocessors, size) && has_pieces(steps, size)) return size;
   return 1;
 }
 
@@ -40,15 +44,22 @@ int64_t stream_steps(const struct row *row, const struct problem *p) {
   return each >= stream_k.least_steps && each <= INT32_MAX / all ? each : 0;
 }
 
+/* Whether D is so large that there are too many tiles to share: asked without a division. */
+static bool has_many_tiles(const struct row *row, const struct problem *p) {
+  double most = row->stream_k ? p->multiprocessors : p->multiprocessors > 2 ? p->multiprocessors / 2 : 1;
+  return (double)p->rows * (double)p->n * (double)p->count >
+         most * (row->block_m * row->block_n * (row->share_a * row->share_b));
+}
+
 int shared_split(const struct row *row, const struct problem *p) {
   enum { MOST = 64 }; /* a slot counts to 255 */
   if (p->rows == 0 || p->n == 0 || p->k == 0 || p->count == 0) return 1;
-  if (p->count != 1 && p->op != OP_GROUPED_MM) return 1;
+  if ((p->count != 1 && p->op != OP_GROUPED_MM) || has_many_tiles(row, p)) return 1;
   if (row->stream_k) return stream_steps(row, p) ? (int)ceil_div(sharers_of(row, p), shared_tiles(row, p)) : 1;
   int64_t tiles = least(tile_count(row, p), INT32_MAX) * p->count, steps = blocks_of(p->k, row->block_k);
   if (row->guard & GUARD_CLUSTER) return cluster_size(tiles, steps, p);
   if (2 * tiles > p->multiprocessors) return 1;
-  return (int)ceil_div(steps, ceil_div(steps, least(least(p->multiprocessors / tiles, steps), MOST)));
+  return (int)ceil_div(steps, ceil_div(steps, least(least(p->multiprocessors / (int)tiles, steps), MOST)));
 }
 
 uint64_t semaphore_bytes(const struct row *row, const struct problem *p) {
@@ -57,9 +68,11 @@ uint64_t semaphore_bytes(const struct row *row, const struct problem *p) {
 }
 
 uint64_t split_workspace(const struct row *row, const struct problem *p) {
-  if (!(row->guard & GUARD_WORKSPACE)) return 0;
-  int splits = split_count(row, p);
-  if (splits < 2) return 0;
+  return workspace_of_split(row, p, split_count(row, p));
+}
+
+uint64_t workspace_of_split(const struct row *row, const struct problem *p, int splits) {
+  if (!(row->guard & GUARD_WORKSPACE) || splits < 2) return 0;
   uint64_t piece = (uint64_t)row->block_m * (uint64_t)row->block_n * sizeof(float);
   if (row->stream_k) return (uint64_t)(sharers_of(row, p) + shared_tiles(row, p)) * row->ctas * piece;
   return semaphore_bytes(row, p) + (uint64_t)tile_count(row, p) * (uint64_t)splits * piece;

@@ -27,6 +27,7 @@ static inline int split_count(const struct row *row, const struct problem *probl
   return row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE) ? shared_split(row, problem) : 1;
 }
 uint64_t split_workspace(const struct row *row, const struct problem *problem);
+uint64_t workspace_of_split(const struct row *row, const struct problem *problem, int split);
 uint64_t semaphore_bytes(const struct row *row, const struct problem *problem);
 
 /* Bytes of workspace in which each block of a row has its scratch_bytes, wherever the workspace begins. */

@@ -58,6 +58,7 @@ pub struct libgemm_gemm_args {
     pub b_scale_stride_n: i64,
     pub b_scale_stride_k: i64,
     pub d_scale: *const c_void,
+    pub d_amax: *mut f32,
 }
 
 #[link(name = "gemm")]

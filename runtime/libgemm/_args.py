@@ -184,7 +184,7 @@ def set_row_sizes(args: Any, found: View, batch: int | None) -> None:
     rows: int = args.m
     shape = (rows,) if batch is None else (batch, rows)
     steps = (rows, 1)[-len(shape) :]
-    apart = any(n > 1 and have != want for n, have, want in zip(shape, found.strides, steps, strict=False))
+    apart = rows > 0 and any(n > 1 and have != want for n, have, want in zip(shape, found.strides, steps, strict=False))
     if tuple(found.shape) != shape or apart:
         raise invalid(f"d_amax has shape {found.shape}, strides {found.strides}: {shape}, in one piece, is needed")
     args.d_amax = pointer(found.pointer)

@@ -112,9 +112,9 @@ def amax_problems(p: Problem) -> list[str]:
     bias = p.bias and p.bias[0]
     d, bound = expected(p.a[0], p.b[0], None, bias, **scalars, scale=p.scale(), factors=p.block_factors())
     counts = d.isfinite() & bound.isfinite()
-    sizes = torch.where(counts, d.abs(), 0.0)
+    sizes, errors = (torch.nn.functional.pad(torch.where(counts, x, 0.0), (0, 1)) for x in (d.abs(), bound))
     want = torch.maximum(sizes.amax(-1), p.amax_before.double())
-    allowed = torch.where(counts, bound, 0.0).amax(-1)
+    allowed = errors.amax(-1)  # what was appended is the 0 of a row without columns
     got = p.d_amax.double()
     wrong = ((got - want).abs() > allowed) | got.isnan()
     wrong &= (sizes < NEARLY_INF).all(-1)

@@ -170,6 +170,9 @@ def test_an_output_of_8_bits_may_have_a_scale():
         libgemm.gemm(**operands(**to_e4m3, **words, d_scale=given, d_amax=scale(10, M)))
         found = values(last_launch())
         assert [found["d_scale"], found["d_amax"]] == [0 if given is None else at(9), at(10)]
+    for empty in ((3, 0), (0, M)):
+        nothing = operands(a=array(0, *empty, K, dtype="e4m3"), out=array(3, *empty, N, dtype="e4m3"))
+        libgemm.gemm(**nothing, d_amax=scale(10, *empty, strides=(1, 1)))
     batched = operands(a=array(0, 3, M, K, dtype="e4m3"), out=array(3, 3, M, N, dtype="e4m3"))
     libgemm.gemm(**batched, d_amax=scale(10, 3, M))
     assert values(last_launch())["d_amax"] == at(10)

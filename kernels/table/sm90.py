@@ -89,6 +89,8 @@ def hopper_variant(
     record = DENSE_SM90[family]
     if record.split == "stream" and problem.d != problem.a:
         return None  # portable/gemm_sum.py, which comes behind, stores the type of A
+    if record.split == "cluster" and (blocks or problem.d == "e4m3"):
+        return None  # its kernel knows no scales of blocks, and rounds to 16 bits or more
     k = k * 2 // DTYPES[problem.a].bytes
     if problem.d == "e4m3" and not record.swap_ab and n % 16:
         return None  # TMA stores 16 bytes at least

@@ -153,15 +153,17 @@ def test_candidates_of_bytes_are_those_whose_kernels_take_scales_and_hold_two_su
         for v in rows:
             v.check()
             assert (v.problem.a, v.problem.precision, v.problem.layout) == ("e4m3", precision, "nt")
-            assert v.family.split != "cluster"
             if v.config.cluster > 1:  # blocks share few rows of A
                 shared = v.config.across == 1 if v.family.swap_ab else v.config.below == 1
-                assert shared and v.config.block_m <= 128 and not v.family.cooperative, v.name
+                assert shared and v.config.block_m <= 256, v.name
         assert {v.config.cluster for v in rows} == {1, 2, 4}
+        reduced = [v for v in rows if v.family.split == "cluster"]
+        most = max(v.left * v.right // (v.config.warps // 4) for v in reduced)
+        assert most == 64 * (192 if precision == "exact" else 256) and {v.config.warps for v in reduced} == {4, 8}
     tiles = [{v.fit_name for v in rows} for rows in (fast, exact)]
     assert tiles[1] < tiles[0] and "128x256x64_coop" in tiles[0] - tiles[1]
     blocks = candidates(types="e4m3_blocks")
-    assert {v.config.cluster for v in blocks} == {1}
+    assert {v.config.cluster for v in blocks} == {1} and not any(v.family.split == "cluster" for v in blocks)
     assert {v.measured_as for v in (*fast, *exact, *blocks)} == {"gemm_e4m3", "gemm_e4m3_fast", "gemm_e4m3_blocks"}
     assert all(v.lies_in_blocks for v in blocks) and not all(v.lies_in_blocks for v in exact)
 

@@ -207,7 +207,8 @@ def test_of_rows_expected_to_take_less_than_the_bytes_fits_and_rates_choose_toge
 
 def test_c_and_python_share_k_among_the_same_clusters():
     """Where a row may run, C says; where tiles times clusters are at the edge, both must still agree."""
-    names = [n for n, r in ROWS.items() if r.family.split == "cluster" and r.problem.d == "bf16"]
+    rows = ((n, r) for n, r in ROWS.items() if r.family.split == "cluster" and not r.problem.e5m2)
+    names = [n for n, r in rows if r.problem.d == "bf16"]
     for name, tiles, steps in itertools.product(
         names, (1, 14, 15, 16, 17, 18, 22, 23, 30, 39, 40, 66, 67), (1, 2, 7, 9, 64)
     ):

@@ -4,6 +4,8 @@ A tile's right side is any multiple of 8 wide.
 No workspace and no atomics: each block leaves its sum of products in its own shared memory, and after a barrier of the
 cluster each reads its share of the tile from all of them, in order of K, so that the same call gives the same bits.
 All warps load, multiply and store; a barrier of the cluster wants every thread, so no warp is set apart.
+
+With PROMOTE 8-bit products of 128 of K are added to a sum in registers, in float32 (promote.py).
 """
 
 from triton.experimental import gluon
@@ -14,6 +16,7 @@ from kernels.device.portable.tiles import rasterise
 from kernels.device.sm90.epilogue import Epilogue, columns_before
 from kernels.device.sm90.loader import make_stages, thread_number
 from kernels.device.sm90.mainloop import multiply_step, wait_for_parts, zero_parts
+from kernels.device.sm90.promote import add_parts, multiply_line
 from kernels.device.sm90.scheduler import slice_of
 
 MOST = gl.constexpr(8)  # blocks in a cluster that every device can hold
@@ -94,7 +97,15 @@ class Slice:
 
 
 @gluon.jit
-def multiply_slice(stages, source, count, ROWS: gl.constexpr, WIDTH: gl.constexpr):
+def promote_step(parts, stages, step, WIDTH: gl.constexpr):
+    """The sum with a step's products, line by line."""
+    for line in gl.static_range(stages.left.LINES):
+        parts = add_parts(parts, multiply_line(parts, stages, step, line, 0, WIDTH))
+    return parts
+
+
+@gluon.jit
+def multiply_slice(stages, source, count, ROWS: gl.constexpr, WIDTH: gl.constexpr, PROMOTE: gl.constexpr = False):
     """The tile's sum over `count` steps in K; loads run STAGES - 1 steps ahead."""
     gl.barrier()  # one thread has made the barriers, another loads
     for step in gl.static_range(stages.STAGES - 1):
@@ -106,14 +117,42 @@ def multiply_slice(stages, source, count, ROWS: gl.constexpr, WIDTH: gl.constexp
             last = source.rest - step * stages.BLOCK_K
             if last < stages.BLOCK_K:
                 stages.clear(step, last)
-        parts = multiply_step(parts, stages, step, step > 0, 0, WIDTH)
+        if PROMOTE:
+            parts = promote_step(parts, stages, step, WIDTH)
+        else:
+            parts = multiply_step(parts, stages, step, step > 0, 0, WIDTH)
         gl.barrier()  # every warp is done with the buffers of the step before this one
         ahead = step + stages.STAGES - 1
         source.fetch(stages, ahead, ahead < count)
     gdc_launch_dependents()  # all is read: the next kernel may come
-    parts = wait_for_parts(parts, WIDTH)
+    if not PROMOTE:
+        parts = wait_for_parts(parts, WIDTH)
     gl.barrier()  # the sum goes where operands were
     return parts
+
+
+@gluon.aggregate
+class Factors:
+    """What A and B were scaled by, of single elements of D."""
+
+    a_scale: gl.tensor
+    b_scale: gl.tensor
+    scaling: gl.tensor  # libgemm_scaling: 0 none, 1 a number each, 2 one for each row of op(A) and column of op(B)
+
+    @gluon.jit
+    def applied(self, total, rows, cols, here):
+        here = here & (self.scaling > 0)
+        of_row = gl.load(self.a_scale + rows * (self.scaling - 1), mask=here, other=1.0)
+        return total * of_row * gl.load(self.b_scale + cols * (self.scaling - 1), mask=here, other=1.0)
+
+
+@gluon.jit
+def make_factors(a_scale, b_scale, scaling, SCALED: gl.constexpr):
+    """() where operands have none."""
+    if SCALED:
+        return (Factors(a_scale, b_scale, scaling),)
+    else:
+        return ()
 
 
 @gluon.aggregate
@@ -128,6 +167,7 @@ class Sums:
     M: gl.tensor  # one past the last row
     epilogue: Epilogue
     splits: gl.tensor
+    factors: gl.tuple  # of make_factors
     SWAP: gl.constexpr
     BLOCK_M: gl.constexpr
     BLOCK_N: gl.constexpr
@@ -155,6 +195,8 @@ class Sums:
             cols = col + column
             here = (rows < self.M) & (cols < self.epilogue.N)
             total *= self.epilogue.alpha
+            if len(self.factors) > 0:
+                total = self.factors[0].applied(total, rows, cols, here)
             if self.epilogue.beta != 0.0:
                 c = gl.load(self.c_ptr + (rows.to(gl.int64) * self.ldc + cols), mask=here, other=0.0)
                 total += self.epilogue.beta * c.to(gl.float32)
@@ -199,8 +241,10 @@ def sums_buffer(stages):
 @gluon.jit
 def gemm_cluster(
     a_desc, b_desc, c_ptr, d_ptr, bias_ptr, splits, M, N, K, ldc, ldd, alpha, beta, activation,
+    a_scale, b_scale, scaling,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     SYMBOL: gl.constexpr, SWAP: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
+    SCALED: gl.constexpr, PROMOTE: gl.constexpr,
 ):  # fmt: skip
     """K shared by the `splits` blocks of a cluster, one tile a cluster. With operands swapped (swap-AB) for few rows
     of A, which fill the narrow side, 8 at least."""
@@ -218,10 +262,11 @@ def gemm_cluster(
     none = gl.to_tensor(0)
     if SWAP:
         source = Slice(col, row, none, none, first, K - first, False)
-        parts = multiply_slice(stages, source, count, BLOCK_N, BLOCK_M)
+        parts = multiply_slice(stages, source, count, BLOCK_N, BLOCK_M, PROMOTE)
     else:
         source = Slice(row, col, none, none, first, K - first, False)
-        parts = multiply_slice(stages, source, count, BLOCK_M, BLOCK_N)
+        parts = multiply_slice(stages, source, count, BLOCK_M, BLOCK_N, PROMOTE)
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False, ())
-    sums = Sums(buf, c_ptr, d_ptr, ldc, ldd, M, epilogue, splits, SWAP, BLOCK_M, BLOCK_N)
+    factors = make_factors(a_scale, b_scale, scaling, SCALED)
+    sums = Sums(buf, c_ptr, d_ptr, ldc, ldd, M, epilogue, splits, factors, SWAP, BLOCK_M, BLOCK_N)
     sums.reduce(parts, unit % splits, row, col)

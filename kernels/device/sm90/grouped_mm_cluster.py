@@ -48,6 +48,7 @@ def grouped_mm_cluster(
     )
     end = index * d_step + M  # of the group in D
     sums = Sums(
-        buf, c_ptr, d_ptr, ldc // WHOLE * WHOLE, ldd // WHOLE * WHOLE, end, epilogue, splits, False, BLOCK_M, BLOCK_N
+        buf, c_ptr, d_ptr, ldc // WHOLE * WHOLE, ldd // WHOLE * WHOLE, end, epilogue, splits, (), False, BLOCK_M,
+        BLOCK_N,
     )  # fmt: skip
     sums.reduce(parts, unit % splits, index * d_step + row, col)

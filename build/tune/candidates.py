@@ -154,14 +154,14 @@ PROMOTED = {1: 64 * 192, 2: 64 * 192, 3: 64 * 112}
 
 
 def takes_bytes(v: Variant) -> bool:
-    """Whether a tile is sensible for 8-bit operands: blocks share loads of few rows alone, and where sums are promoted
-    a warpgroup's registers hold two of its part."""
+    """Whether a tile is sensible for 8-bit operands: blocks share loads of A alone, and not with scales of blocks, and
+    where sums are promoted a warpgroup's registers hold two of its part."""
     sharing = v.consumers if v.family.cooperative else v.config.warps // 4
     fits = v.left * v.right // sharing <= PROMOTED[sharing]
-    c = v.config  # of which A's rows, if any, are what blocks share
+    c = v.config
     of_a = c.across == 1 if v.family.swap_ab else c.below == 1
-    few = c.cluster == 1 or (c.block_m <= 256 and of_a and "blocks" not in v.guard)
-    return few and (v.problem.precision == "fast" or fits)
+    alone = c.cluster == 1 or (of_a and "blocks" not in v.guard)
+    return alone and (v.problem.precision == "fast" or fits)
 
 
 def candidates(target: int = 90, types: str = "bf16") -> list[Variant]:

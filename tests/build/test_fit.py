@@ -153,9 +153,8 @@ def test_candidates_of_bytes_are_those_whose_kernels_take_scales_and_hold_two_su
         for v in rows:
             v.check()
             assert (v.problem.a, v.problem.precision, v.problem.layout) == ("e4m3", precision, "nt")
-            if v.config.cluster > 1:  # blocks share few rows of A
-                shared = v.config.across == 1 if v.family.swap_ab else v.config.below == 1
-                assert shared and v.config.block_m <= 256, v.name
+            if v.config.cluster > 1:  # blocks share rows of A
+                assert v.config.across == 1 if v.family.swap_ab else v.config.below == 1, v.name
         assert {v.config.cluster for v in rows} == {1, 2, 4}
         reduced = [v for v in rows if v.family.split == "cluster"]
         most = max(v.left * v.right // (v.config.warps // 4) for v in reduced)

@@ -55,6 +55,7 @@ extern const char stream_k_demand[];  /* what it asks, in words */
 extern const float far_behind;        /* of the least estimate: beyond, a row was not measured, and is not weighed */
 extern const int32_t shared_rows;     /* of A, up to which blocks that share loads are weighed whatever the strides */
 extern const int64_t shared_elements; /* of D, likewise */
+extern const int32_t thin_rows;       /* of each group, up to which swapped tiles alone are weighed */
 
 /* What of A and B of a row for E4M3 may be E5M2 instead: neither; A is, or B is; either one, or none, as it is told. */
 enum pair { PAIR_E5M2_NONE, PAIR_E5M2_A, PAIR_E5M2_B, PAIR_TOLD };

@@ -41,6 +41,11 @@ class Measured:
         self.shared = shared = np.array([model.is_shared(work) for work in self.work])
         clusters, across = np.array([self.tiles[name].form for name in self.names]).T
         self.us[np.ix_(~shared, clusters > 1)] = np.inf  # select/rows.c does not weigh them there
+        thin = [
+            row.get("ragged") == "M" and work.m <= model.THIN_ROWS for row, work in zip(rows, self.work, strict=True)
+        ]
+        tall = np.array(["rows" in v.guard and not v.family.swap_ab for v in self.tiles.values()])
+        self.us[np.ix_(thin, tall)] = np.inf  # nor those
         # Whether a shape was measured with clusters of every form, where they are weighed: of one that was measured
         # before a form came nobody knows how fast that would be. Where no cluster was ahead, none is taken to be; and
         # what people run counts anyway.

@@ -123,6 +123,10 @@ def is_shared(w: Work) -> bool:
     return w.m <= SHARED_ROWS or small or w.both_turned or least == 0
 
 
+# Rows of each group, on average, at most for which tiles that are swapped alone are weighed where groups cut rows: by
+# fits in between others came first where they lost half.
+THIN_ROWS = 16
+
 # A row whose estimate is so many times the least one's is not weighed by its fit: tuning has not measured it there, and
 # fits say anything beyond what they were fitted to.
 FAR = 1.6
@@ -266,7 +270,8 @@ class Tuned:
 # What select/ is told beside the rows, by the names that aot/templates/table.c.j2 has for it.
 CONSTANTS = {
     "machine": astuple(MACHINE), "penalties": PENALTY, "clusters": CLUSTERS, "shared_rows": SHARED_ROWS,
-    "shared_elements": SHARED_ELEMENTS, "stream_k": (MOST_SHARERS, LEAST_STEPS, ADDED_STEPS), "far": FAR,
+    "shared_elements": SHARED_ELEMENTS, "thin_rows": THIN_ROWS, "stream_k": (MOST_SHARERS, LEAST_STEPS, ADDED_STEPS),
+    "far": FAR,
 }  # fmt: skip
 
 # What is tuned by itself: operations with 16-bit operands, and dense products of others.

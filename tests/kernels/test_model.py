@@ -14,6 +14,7 @@ from kernels.table.families import DENSE_SM90
 from kernels.table.model import (
     FAR,
     MACHINE,
+    THIN_ROWS,
     Model,
     Work,
     clusters_at_once,
@@ -181,6 +182,22 @@ def test_groups_may_be_expected_to_take_less_than_all_their_bytes():
     for groups, n, k in ((128, 1536, 2048), (64, 4096, 7168)):
         choice = libgemm.explain_grouped_mm(8, n, k, groups, layout="nt", target=90)
         assert choice.expected_us < 0.5 * 2 * groups * n * k / MACHINE.memory * 1e-3, (groups, n, k)
+
+
+def test_groups_of_few_rows_run_tiles_that_are_swapped():
+    """THIN_ROWS each on average, and one more: of any tile there. Where no swapped one may run, others do."""
+    rows = {v.name: v for v in table((90,)) if v.problem.op == "grouped_mm"}
+    swapped, others = set(), set()
+    for groups, n, k, layout in itertools.product((1, 48, 64, 200), (2048, 7168), (768, 2048, 7168), ("nn", "nt")):
+        for each in (1, 5, THIN_ROWS):
+            found = libgemm.explain_grouped_mm(groups * each, n, k, groups, layout=layout, target=90).variant.name
+            swapped.add(rows[found].family.swap_ab)
+        for each in (2 * THIN_ROWS, 20 * THIN_ROWS):
+            found = libgemm.explain_grouped_mm(groups * each, n, k, groups, layout=layout, target=90).variant.name
+            others.add(rows[found].family.swap_ab)
+    assert swapped == {True} and False in others
+    one = libgemm.explain_grouped_mm(64 * 8, 7168, 2048, 64, "f32", layout="nt", precision="tf32", target=90)
+    assert not rows[one.variant.name].family.swap_ab and "sm90" in one.variant.name
 
 
 def test_of_rows_expected_to_take_less_than_the_bytes_fits_and_rates_choose_together():

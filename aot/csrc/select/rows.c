@@ -130,10 +130,10 @@ static bool sharing_may_pay(const struct problem *p) {
   return p->rows <= shared_rows || is_small(p) || both_turned || p->a_stride == 0 || p->b_stride == 0;
 }
 
-/* A rough formula is not weighed against fits. Most rows that may not run are passed over by guards that no row changes
- * anything about: only the others are asked in how many pieces they would share K. */
-const struct row *fastest(const struct problem *p, int first, int end, unsigned ignored, float *us) {
-  struct weighed weighed[MOST_ROWS];
+/* A rough formula is not weighed against fits, and where groups have few rows neither is what was not `swapped`. Most
+ * rows that may not run are passed over by guards that no row changes anything about: only the others are asked in how
+ * many pieces they would share K. */
+static int weigh(const struct problem *p, int first, int end, unsigned ignored, bool swapped, struct weighed *weighed) {
   int count = 0;
   bool may_share = sharing_may_pay(p);
   struct terms terms = terms_of(p);
@@ -144,12 +144,21 @@ const struct row *fastest(const struct problem *p, int first, int end, unsigned 
     if (row->guard & ~able) continue;
     if (row->fit ? row->fit == fit : fit != NULL) continue; /* the same tile, as fast; a rough one */
     if (!may_share && row->share_a * row->share_b > 1 && !row->stream_k) continue;
+    if (swapped && row->guard & GUARD_ROWS && !row->swap) continue;
     int split;
     if (refused_on(row, p, &terms, &split) & ~ignored) continue;
     if (row->fit && !fit) count = 0;
     fit = row->fit;
     weighed[count++] = (struct weighed){row, split};
   }
+  return count;
+}
+
+const struct row *fastest(const struct problem *p, int first, int end, unsigned ignored, float *us) {
+  struct weighed weighed[MOST_ROWS];
+  bool thin = p->op == OP_GROUPED_MM && p->rows <= thin_rows;
+  int count = weigh(p, first, end, ignored, thin, weighed);
+  if (thin && !(count && weighed[0].row->fit)) count = weigh(p, first, end, ignored, false, weighed);
   return count ? least_time(weighed, count, p, us) : NULL;
 }
 

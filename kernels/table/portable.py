@@ -81,8 +81,8 @@ def routing_rows(target: int):
         yield Variant(problem, Config(entries, 8, 8, warps, stages=1), REFERENCE["moe_route"].kernel, target)
     for a, precision in (("f16", "exact"), ("bf16", "exact"), ("f32", "ieee")):
         problem = Problem("moe_sum", a, a, precision, "nn")
-        for guard, warps in ((("align16",), 2), ((), 4)):
-            config = Config(8, 512, 8, warps, stages=1)
+        for guard, columns, warps in ((("align16",), 1024, 2), ((), 512, 4)):
+            config = Config(8, columns, 8, warps, stages=1)
             yield Variant(problem, config, REFERENCE["moe_sum"].kernel, target, guard)
 
 

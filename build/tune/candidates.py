@@ -77,6 +77,15 @@ SHARED = {
         "pingpong": {64: (48, 56, 64, 72), 128: (64, 80, 88, 96, 128, 192)},
     },
 }  # fmt: skip
+# Beside those for few rows of A, operands swapped: L2 has B for each tile of A and A for each of B, and is the limit.
+FEW_ROWS = {
+    "coop": {128: (*range(72, 113, 8), 128, 144, 160, 176)}, "pingpong": {64: (48, 64, *range(72, 113, 8))},
+}  # fmt: skip
+FEW_SHARED = {
+    (1, 1): {"pingpong": {64: (24, 40, 48, 88, 104)}},
+    **dict.fromkeys(((2, 1), (4, 1), (2, 2)), FEW_ROWS),
+    (4, 2): {"coop": {128: (72, 80, 88, 96, 104, 160, 176)}, "pingpong": {64: (72, 96)}},
+}
 # Of tiles whose K a cluster shares: left rows -> widths.
 CLUSTER_WIDTHS = {64: (72, 80, 96, 112, 144, 160, 176, 192), 128: (72, 80, 96, 112, 144, 160, 176, 192)}
 FILLED = 0.8  # of the rows that a stage has of the right operand: less is not worth a tile
@@ -91,13 +100,25 @@ GROUPED_GRID = {
 }
 
 
+def sizes(grids: dict):
+    """(blocks in a cluster, of them side by side), family, left rows, width, of each tile of such a grid."""
+    for shared, widths in grids.items():
+        for family, lefts in widths.items():
+            for left, rights in lefts.items():
+                for right in rights:
+                    yield shared, family, left, right
+
+
+def named(family: str, right: int, swap: bool) -> str:
+    """Of 64 columns and multiples of that, families that have one box for all parts of a tile are a little faster."""
+    name = family if right % 64 == 0 or family.startswith("stream") else f"flex_{family}"
+    return f"{name}_swap" if swap else name
+
+
 def flex_tiles(layout: str):
     """(family, rows, columns, steps in K, blocks in a cluster, of them side by side) of all tiles of any width for a
-    layout. Of 64 columns and multiples of that, families that have one box for all parts of a tile are a little faster.
-    """
-    sizes = [(shared, family, left, right) for shared, widths in (((1, 1), WIDTHS), *SHARED.items(), *STREAM.items())
-             for family, lefts in widths.items() for left, rights in lefts.items() for right in rights]  # fmt: skip
-    for (cluster, across), family, left, right in sizes:
+    layout."""
+    for (cluster, across), family, left, right in (*sizes({(1, 1): WIDTHS}), *sizes(SHARED), *sizes(STREAM)):
         # Whether the right operand, and the left, are contiguous along their rows: then they come in boxes of these.
         for swap, turned, left_turned in (
             (False, layout[1] == "n", layout[0] == "t"), (True, layout[0] == "t", layout[1] == "n"),
@@ -113,9 +134,15 @@ def flex_tiles(layout: str):
                 continue
             if right < 80 and right // 8 % below:
                 continue  # none of these gained anything
-            name = family if right % 64 == 0 or family.startswith("stream") else f"flex_{family}"
-            tile = (right, left) if swap else (left, right)
-            yield f"{name}_swap" if swap else name, *tile, 64, cluster, across
+            yield named(family, right, swap), *((right, left) if swap else (left, right)), 64, cluster, across
+
+
+def few_tiles(layout: str):
+    """The same for few rows of an A that is contiguous along K."""
+    if layout[0] == "n":
+        for (cluster, across), family, left, right in sizes(FEW_SHARED):
+            if not (layout[1] == "n" and left // 64 % across):
+                yield named(family, right, True), right, left, 64, cluster, across
 
 
 def cluster_tiles(layout: str):
@@ -154,13 +181,11 @@ PROMOTED = {1: 64 * 192, 2: 64 * 192, 3: 64 * 112}
 
 
 def takes_bytes(v: Variant) -> bool:
-    """Whether a tile is sensible for 8-bit operands: blocks share loads of A alone, and not with scales of blocks, and
-    where sums are promoted a warpgroup's registers hold two of its part."""
+    """Whether a tile is sensible for 8-bit operands: with scales of blocks its block shares no loads, and where sums
+    are promoted a warpgroup's registers hold two of its part."""
     sharing = v.consumers if v.family.cooperative else v.config.warps // 4
     fits = v.left * v.right // sharing <= PROMOTED[sharing]
-    c = v.config
-    of_a = c.across == 1 if v.family.swap_ab else c.below == 1
-    alone = c.cluster == 1 or (of_a and "blocks" not in v.guard)
+    alone = v.config.cluster == 1 or "blocks" not in v.guard
     return alone and (v.problem.precision == "fast" or fits)
 
 
@@ -173,8 +198,8 @@ def candidates(target: int = 90, types: str = "bf16") -> list[Variant]:
         problem = Problem("gemm", *operands, layout)
         grids = (GRID, BYTES_GRID) if DTYPES[problem.a].scaled else (GRID,)
         tiles = [(family, *tile) for grid in grids for family, tiles in grid.items() for tile in tiles]
-        tiles += [*cluster_tiles(layout), *flex_tiles(layout)]
-        made = [row for tile in tiles if (row := hopper_variant(problem, *tile, blocks=blocks))]
+        tiles += [*cluster_tiles(layout), *flex_tiles(layout), *few_tiles(layout)]
+        made = [row for tile in dict.fromkeys(tiles) if (row := hopper_variant(problem, *tile, blocks=blocks))]
         if DTYPES[problem.a].scaled:
             rows += [row for row in made if takes_bytes(row) and (row.lies_in_blocks or not blocks)]
         else:

@@ -106,8 +106,8 @@ def stride_class(stride: int) -> int:
     return next(c for c, step in ((3, 128), (2, 64), (1, 32), (0, 1)) if stride % step == 0)
 
 
-# Rows of A, and of 16-bit operands elements of D, at most for which blocks that share loads are weighed whatever the
-# strides; of D twice as many where rows of A or B do not begin on 128 bytes.
+# Rows of A, and of operands of 16 and 8 bits elements of D, at most for which blocks that share loads are weighed
+# whatever the strides; of D twice as many where rows of A or B do not begin on 128 bytes.
 SHARED_ROWS = 256
 SHARED_ELEMENTS = 66 * 128 * 128  # a tile of 128 x 128 for every second multiprocessor
 
@@ -119,7 +119,7 @@ def is_shared(w: Work) -> bool:
     are contiguous along their rows. Elsewhere sharing costs what it saves."""
     least = min(stride_class(w.a_stride), stride_class(w.b_stride))
     most = SHARED_ELEMENTS if least == 3 else 2 * SHARED_ELEMENTS
-    small = w.a_bytes == 2 and w.m * w.n * w.count <= most
+    small = w.a_bytes <= 2 and w.m * w.n * w.count <= most
     return w.m <= SHARED_ROWS or small or w.both_turned or least == 0
 
 

@@ -63,7 +63,10 @@ def persistent_config(
     share_a, share_b = (cluster // across, across) if family.swap_ab else (across, cluster // across)
     rows = whole_rows(m, turned_a, share_a) + whole_rows(n, turned_b, share_b)
     owners = 1 if family.cooperative else 2
-    buffers = 2 if left <= 128 and owners == 1 and family.store == "tma" else 1
+    size = DTYPES[problem.a].bytes
+    # Two where a block's next tile may wait for this one's to leave. Blocks that share loads have one tile as a rule:
+    # to them a stage more is worth more.
+    buffers = 2 if left <= 128 and owners == 1 and family.store == "tma" and (cluster == 1 or size == 4) else 1
     part = part_columns(problem.d) * DTYPES[problem.d].bytes
     leaves = owners * left * part * buffers if family.store == "tma" else 0
     step = rows * line
@@ -71,7 +74,9 @@ def persistent_config(
         step += row_scale_bytes(m) * line // 128
     elif DTYPES[problem.a].scaled:
         leaves += scale_bytes(owners * left, right, consumers(family, left))
-    deep = line == 128 and DTYPES[problem.a].bytes == 2  # where it was measured to pay: 1 to 2 % of narrow tiles
+    # Where it was measured to pay: 1 to 2 % of narrow tiles, 8-bit ones 1 to 4 %, but thin ones and split ones lose.
+    narrow = right > 32 or (blocks and not family.swap_ab)
+    deep = line == 128 and (size == 2 or (size == 1 and narrow and family.split != "workspace"))
     stages = min(MOST_STAGES if deep else 8, (TARGETS[90].shared_bytes - SPARE - leaves) // step)
     if stages < 3:
         return None

@@ -153,9 +153,9 @@ def test_candidates_of_bytes_are_those_whose_kernels_take_scales_and_hold_two_su
         for v in rows:
             v.check()
             assert (v.problem.a, v.problem.precision, v.problem.layout) == ("e4m3", precision, "nt")
-            if v.config.cluster > 1:  # blocks share rows of A
-                assert v.config.across == 1 if v.family.swap_ab else v.config.below == 1, v.name
-        assert {v.config.cluster for v in rows} == {1, 2, 4}
+        assert {(v.config.below, v.config.across) for v in rows} == {
+            (1, 1), (2, 1), (1, 2), (4, 1), (1, 4), (2, 2), (4, 2)
+        }  # fmt: skip
         reduced = [v for v in rows if v.family.split == "cluster"]
         most = max(v.left * v.right // (v.config.warps // 4) for v in reduced)
         assert most == 64 * (192 if precision == "exact" else 256) and {v.config.warps for v in reduced} == {4, 8}

@@ -299,6 +299,26 @@ def test_persistent_rows_are_legal_and_leave_room_for_their_barriers():
         assert c.stages >= 3, row.name
 
 
+def test_stages_and_buffers_are_as_many_as_were_measured_to_pay():
+    e4m3, bf16, f32 = (Problem("gemm", *types, "nt") for types in (
+        ("e4m3", "bf16", "exact"), ("bf16", "bf16", "exact"), ("f32", "f32", "tf32"),
+    ))  # fmt: skip
+
+    def of(problem, *tile, **words):
+        return hopper_variant(problem, *tile, **words).config
+
+    assert [of(e4m3, "flex_pingpong_swap", rows, 64, 64).stages for rows in (24, 40, 48, 80)] == [8, 16, 14, 11]
+    assert [of(e4m3, family, 64, 64, 64).stages for family in ("pingpong", "split")] == [13, 8]
+    assert of(bf16, "split", 64, 64, 64).stages == of(bf16, "pingpong", 64, 64, 64).stages == 13
+    in_blocks = [of(e4m3, family, *tile, 64, blocks=True) for family, *tile in (
+        ("pingpong", 64, 32), ("pingpong", 64, 64), ("pingpong_swap", 32, 64),
+    )]  # fmt: skip
+    assert [config.stages for config in in_blocks] == [16, 12, 8]
+    for problem, buffers in ((e4m3, 1), (bf16, 1), (f32, 2)):  # of blocks that share loads
+        assert of(problem, "flex_coop_swap", 96, 128, 64, 2, 2).buffers == buffers
+        assert of(problem, "flex_coop_swap", 96, 128, 64).buffers == 2
+
+
 @pytest.mark.parametrize(
     ("rows", "sharers", "box", "whole"),
     [

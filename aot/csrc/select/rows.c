@@ -116,9 +116,10 @@ const char *demand_of(const struct problem *p, unsigned missing) {
   return NULL;
 }
 
-/* D of 16-bit operands has few elements, or twice as many where rows do not begin on 128 bytes. Of a batch, all. */
+/* D of operands of 16 and 8 bits has few elements, or twice as many where rows do not begin on 128 bytes. Of a batch,
+ * all. */
 static bool is_small(const struct problem *p) {
-  if (dtype_bytes(p->a_type) != 2 || p->count < 1 || p->n < 1) return false;
+  if (dtype_bytes(p->a_type) > 2 || p->count < 1 || p->n < 1) return false;
   bool whole_lines = p->a_stride == 3 && p->b_stride == 3;
   return p->rows <= (whole_lines ? 1 : 2) * shared_elements / p->count / p->n;
 }

@@ -99,6 +99,22 @@ def entry_symbol(name: str):
 
 
 @contextlib.contextmanager
+def fences_as_written():
+    """Without the pass that adds a fence where shared memory is written, then read by TMA or the tensor cores. It
+    follows memory byte by byte, an eighth of a compilation. Kernels in Gluon say where their fences are
+    (fence_async_shared): it adds none, and tests/aot/test_fences.py compares the bytes."""
+    from triton.backends.nvidia import compiler
+
+    passes = compiler.nvidia.passes.ttnvgpuir
+    saved = passes.add_proxy_fence_insertion
+    passes.add_proxy_fence_insertion = lambda manager, capability: None
+    try:
+        yield
+    finally:
+        passes.add_proxy_fence_insertion = saved
+
+
+@contextlib.contextmanager
 def offline(variant: Variant, min_driver: int | None = None):
     """Environment, cache folder and driver for one compilation, and the listener's record of it."""
     record = {}

@@ -73,32 +73,30 @@ def check_import() -> None:
 
 
 @contextlib.contextmanager
-def architecture(name: str):
-    """Triton asks for suffix a from 9.0 on, whose code runs on that very capability alone; it has no option for it."""
-    from triton.backends.nvidia import compiler
-
-    saved = compiler.sm_arch_from_capability
-    compiler.sm_arch_from_capability = lambda capability: name
+def replaced(owner, name: str, value):
+    """An attribute of Triton's is `value` meanwhile: for what it has no option for."""
+    saved = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        compiler.sm_arch_from_capability = saved
+        setattr(owner, name, saved)
 
 
-@contextlib.contextmanager
+def architecture(name: str):
+    """Triton asks for suffix a from 9.0 on, whose code runs on that very capability alone."""
+    from triton.backends.nvidia import compiler
+
+    return replaced(compiler, "sm_arch_from_capability", lambda capability: name)
+
+
 def entry_symbol(name: str):
     """Triton calls a kernel's entry point after its function, one name for hundreds of variants."""
     from triton.runtime.jit import JITFunction
 
-    saved = JITFunction.repr
-    JITFunction.repr = lambda function, _: name
-    try:
-        yield
-    finally:
-        JITFunction.repr = saved
+    return replaced(JITFunction, "repr", lambda function, _: name)
 
 
-@contextlib.contextmanager
 def fences_as_written():
     """Without the pass that adds a fence where shared memory is written, then read by TMA or the tensor cores. It
     follows memory byte by byte, an eighth of a compilation. Kernels in Gluon say where their fences are
@@ -106,12 +104,7 @@ def fences_as_written():
     from triton.backends.nvidia import compiler
 
     passes = compiler.nvidia.passes.ttnvgpuir
-    saved = passes.add_proxy_fence_insertion
-    passes.add_proxy_fence_insertion = lambda manager, capability: None
-    try:
-        yield
-    finally:
-        passes.add_proxy_fence_insertion = saved
+    return replaced(passes, "add_proxy_fence_insertion", lambda manager, capability: None)
 
 
 @contextlib.contextmanager

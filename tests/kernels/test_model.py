@@ -185,7 +185,7 @@ def test_groups_may_be_expected_to_take_less_than_all_their_bytes():
 
 
 def test_groups_of_few_rows_run_tiles_that_are_swapped():
-    """THIN_ROWS each on average, and one more: of any tile there. Where no swapped one may run, others do."""
+    """THIN_ROWS each on average, at most; of more some run others. Where no swapped one has a fit, others do too."""
     rows = {v.name: v for v in table((90,)) if v.problem.op == "grouped_mm"}
     swapped, others = set(), set()
     for groups, n, k, layout in itertools.product((1, 48, 64, 200), (2048, 7168), (768, 2048, 7168), ("nn", "nt")):

@@ -131,9 +131,9 @@ static bool sharing_may_pay(const struct problem *p) {
   return p->rows <= shared_rows || is_small(p) || both_turned || p->a_stride == 0 || p->b_stride == 0;
 }
 
-/* A rough formula is not weighed against fits, and where groups have few rows neither is what was not `swapped`. Most
- * rows that may not run are passed over by guards that no row changes anything about: only the others are asked in how
- * many pieces they would share K. */
+/* A rough formula is not weighed against fits; with `swapped`, nor are tiles for groups' rows whose operands are not.
+ * Most rows that may not run are passed over by guards that no row changes anything about: only the others are asked in
+ * how many pieces they would share K. */
 static int weigh(const struct problem *p, int first, int end, unsigned ignored, bool swapped, struct weighed *weighed) {
   int count = 0;
   bool may_share = sharing_may_pay(p);
@@ -155,6 +155,7 @@ static int weigh(const struct problem *p, int first, int end, unsigned ignored, 
   return count;
 }
 
+/* Groups of few rows run a swapped tile: kernels/table/model.py. Where none has a fit, all are weighed. */
 const struct row *fastest(const struct problem *p, int first, int end, unsigned ignored, float *us) {
   struct weighed weighed[MOST_ROWS];
   bool thin = p->op == OP_GROUPED_MM && p->rows <= thin_rows;

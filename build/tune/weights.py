@@ -14,8 +14,13 @@ from kernels.table.spec import LAYOUTS, Variant
 RIDGE = 0.1
 ALIKE = 300  # shapes, at most, by which a tile's kind holds it where it is weighed unmeasured
 FOLDS = 5
-US, SPLIT = 1, 12  # of model.features: the estimate, and in how many ways K is shared
+# Of model.features: the estimate, what multiplying takes, what L2 takes, and in how many ways K is shared.
+US, MULTIPLY, L2, SPLIT = 1, 3, 5, 12
 PASSES = 3
+
+# By the rates alone: products that multiply for longer, tiles for which L2 takes more than this part of that, and what
+# such a tile counts as slower for each part beyond.
+LONG_US, L2_SHARE, L2_RISK = 150, 0.92, 0.15
 
 
 class Squares:
@@ -52,6 +57,19 @@ def kind_of(v: Variant) -> str:
     return "sharing" if v.form[0] > 1 else v.family.split or ("cooperative" if v.family.cooperative else "own")
 
 
+def l2_risk(x: np.ndarray) -> np.ndarray:
+    """What is added to log2 us of tiles that ask L2 for nearly all it gives, on large products; `x`: their features.
+
+    A card that its power holds back, as it does most, runs them as fast as others. One that keeps its clock multiplies
+    faster than L2 delivers: then blocks no longer ask for the same rows at the same time, and with what they share less
+    L2 delivers still less. An H100 ran such products at up to 800 TFLOP/s, these tiles at 400 to 600. So a tile that is
+    a little slower where nobody waits for L2 is the better choice.
+    """
+    multiply, l2 = (2.0 ** x[:, i] - 2 for i in (MULTIPLY, L2))
+    beyond = np.where(multiply > LONG_US, np.maximum(0, l2 / np.maximum(multiply, 1) - L2_SHARE), 0)
+    return np.log2(1 + L2_RISK * beyond)
+
+
 def to_fit(weights: np.ndarray) -> list[list[float]]:
     common, *own = weights.reshape(1 + len(LAYOUTS), -1)
     return [[float(f"{w:.6g}") for w in common + OWN * more] for more in own]
@@ -83,15 +101,14 @@ def unmeasured(measured: Measured, tile: int, ships: np.ndarray, least: np.ndarr
 
 
 def contests_of(
-    designs: dict, shapes: dict, ships: np.ndarray, us: np.ndarray, least: np.ndarray
+    designs: dict, shapes: dict, ships: np.ndarray, times: dict, best: np.ndarray, least: np.ndarray
 ) -> dict[int, Contest]:
-    """Where each tile is weighed against others: where it ships, and is not far by the rates alone."""
-    best = np.where(ships, us, np.inf).min(axis=1)
+    """Where each tile is weighed against others: where it ships, and is not far by the rates alone. `times`: of a tile,
+    log2 of its time on each of its shapes; `best`: of each shape, log2 of the time of the fastest that ships."""
     found = {}
     for tile, own in shapes.items():
         weighed = ships[own, tile] & (designs[tile][:, US] <= least[own] + np.log2(FAR))
-        there = own[weighed]
-        found[tile] = Contest(there, designs[tile][weighed], np.log2(us[there, tile] / best[there]))
+        found[tile] = Contest(own[weighed], designs[tile][weighed], (times[tile] - best[own])[weighed])
     return found
 
 
@@ -107,6 +124,7 @@ def fit_tiles(measured: Measured, tiles: list[int], folds: np.ndarray, ships: np
     kinds = {tile: kind_of(measured.tiles[measured.names[tile]]) for tile in tiles}
     shapes = {tile: np.flatnonzero(np.isfinite(measured.us[:, tile])) for tile in tiles}
     designs = {tile: measured.design(tile, own) for tile, own in shapes.items()}
+    times = {tile: np.log2(measured.us[own, tile]) + l2_risk(designs[tile]) for tile, own in shapes.items()}
     best, shift = measured.us.min(axis=1), np.zeros(len(measured.rows))  # of a shape, in log2
     nearness = {tile: np.clip(best[own] / measured.us[own, tile], 0.3, 1) ** 2 for tile, own in shapes.items()}
     squares = {tile: Squares(designs[tile], nearness[tile], measured.weights[own], folds[own]) for tile, own in
@@ -119,8 +137,7 @@ def fit_tiles(measured: Measured, tiles: list[int], folds: np.ndarray, ships: np
     weights: dict[tuple[int, int], np.ndarray] = {}  # (the fold left out or -1, tile) ->
     for _ in range(PASSES):
         missed, near = np.zeros(len(best)), np.zeros(len(best))
-        slopes = {tile: squares[tile].slope(np.log2(measured.us[own, tile]) - shift[own])
-                  for tile, own in shapes.items()}  # fmt: skip
+        slopes = {tile: squares[tile].slope(times[tile] - shift[own]) for tile, own in shapes.items()}
         for fold in range(-1, FOLDS):
             curvatures = {tile: squares[tile].curvature(fold) for tile in tiles}
             sums = {tile: slope.sum(axis=0) - (slope[fold] if fold >= 0 else 0) for tile, slope in slopes.items()}
@@ -131,11 +148,12 @@ def fit_tiles(measured: Measured, tiles: list[int], folds: np.ndarray, ships: np
         for tile, own in shapes.items():
             unseen = np.stack([weights[fold, tile] for fold in range(FOLDS)])[folds[own]]
             expected = np.einsum("ij,ij->i", designs[tile], unseen)
-            missed[own] += nearness[tile] * (np.log2(measured.us[own, tile]) - expected)
+            missed[own] += nearness[tile] * (times[tile] - expected)
             near[own] += nearness[tile]
         shift = missed / np.maximum(near, 1e-9)
 
-    contests = contests_of(designs, shapes, ships, measured.us, least)
+    fastest = np.log2(np.where(ships, measured.us, np.inf).min(axis=1))
+    contests = contests_of(designs, shapes, ships, times, fastest, least)
     counts = np.sqrt(measured.weights)  # what people run has a table of its own, and counts less here
     held_out = np.full(measured.us.shape, np.inf)
     for fold in range(-1, FOLDS):

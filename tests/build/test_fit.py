@@ -252,6 +252,33 @@ def test_a_tile_is_not_taken_for_fast_where_it_ships_and_nobody_measured_it():
     assert most_off(ships) < 0.5 < most_off(np.isfinite(found.us))
 
 
+def test_of_large_products_a_tile_that_asks_l2_for_nearly_all_it_gives_counts_as_slower():
+    """And no other: not on small ones, nor one that uses longer what it loads."""
+    asking, sparing = "128x128x64_pingpong", "128x256x64_coop"
+    large, small = ({"m": m, "n": m, "k": m, "layout": "tn"} for m in (8192, 1024))
+    risks = {
+        (name, row["m"]): weights.l2_risk(np.array([features_of(name, row)]))[0]
+        for name in (asking, sparing)
+        for row in (large, small)
+    }
+    assert 0.02 < risks.pop((asking, 8192)) < 0.06  # in log2
+    assert set(risks.values()) == {0.0}
+
+    draw = random.Random(19)
+    sizes = [
+        tuple(8 * round(2 ** draw.uniform(low, low + 1)) for _ in range(3)) for low in (6, 9.5) for _ in range(150)
+    ]
+    rows = []
+    for m, n, k in sizes:
+        us = dict.fromkeys((asking, sparing), 5 + m * n * k / 3e8)  # as fast as each other
+        rows.append({"m": m, "n": n, "k": k, "layout": "tn", "us": us, "known": False})
+    found = fit.Measured(rows, TABLE)
+    tiles = [found.names.index(name) for name in (asking, sparing)]
+    _, expected = fit.fit_tiles(found, tiles, np.arange(300) % fit.FOLDS, np.isfinite(found.us))
+    behind = expected[:, tiles[0]] - expected[:, tiles[1]]
+    assert behind[150:].min() > 0.01 and abs(np.median(behind[:150])) < 0.005
+
+
 def test_weights_move_where_choosing_by_them_loses_less_and_stay_where_it_does_not():
     """Two tiles of which one is ahead in the middle, as a curve says, but least squares draw it too high."""
     x = np.linspace(-1, 1, 60)

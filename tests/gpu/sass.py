@@ -18,10 +18,11 @@ DISPATCH_BARRIER = "0x1"  # kSwitchLoopBarrierIdx of Triton's lowering
 CYCLE = 3  # meetings at it for each warp_specialize
 
 INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@(!?)(U?P\w)\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*)")
-LABEL = re.compile(r"^(\.L\w+):")
+LABEL = re.compile(r"^(\.L\w+|\$\w[\w$]*):")
 TARGET = re.compile(r"\.L_\w+")
+CALLED = re.compile(r"\((\$\w[\w$]*)\)")
 PREDICATE = re.compile(r"\bU?P[0-9]\b")
-# Control flow that is not followed here: code that has it is refused.
+# Control flow that is not followed here: code that has it is refused, but for calls of leaves.
 STRANGE = re.compile(r"CALL|RET|JM|BREAK|BMOV|RPCMOV|RTT|KILL|WARPSYNC\.COLLECTIVE")
 # Families that may reach shared memory, those of them that reach other memory, and those that do not read or write it.
 MEMORY = re.compile(r"U?LD|U?ST|AT|RED|SYNCS|UTM|UTC|UBLK|[A-Z]GMMA")
@@ -77,6 +78,38 @@ class Program:
         self.at = {x.offset: i for i, x in enumerate(self.code)}
         self.entered = set(self.labels.values())  # places that more than the instruction above leads to
 
+    def is_leaf(self, label: str) -> bool:
+        """Whether a subroutine only computes and returns: what the compiler makes of a division's rare cases."""
+        if label not in self.labels:
+            return False
+        waiting, seen = [self.labels[label]], set()
+        while waiting:
+            i = waiting.pop()
+            if i in seen:
+                continue
+            seen.add(i)
+            x = self.code[i]
+            if x.opcode == "RET.REL.NODEC" and not x.guard:
+                continue
+            if STRANGE.match(x.opcode) or MEMORY.match(x.opcode) or x.opcode.startswith(("BAR", "BS", "BRX", "EXIT")):
+                return False
+            if i + 1 == len(self.code):
+                return False
+            waiting += self.jumps(i, frozenset())
+            if x.guard or self.goes_on(i):
+                waiting.append(i + 1)
+        return True
+
+    def returns_below(self, i: int) -> bool:
+        """Whether a call is of a leaf that is told, by the instruction above, to return to the one below."""
+        x, above = self.code[i], self.code[i - 1]
+        called, told = CALLED.search(x.operands), re.fullmatch(r"R\d+, 0x([0-9a-f]+)", above.operands)
+        if x.opcode != "CALL.REL.NOINC" or x.guard or i in self.entered or i + 1 == len(self.code) or not called:
+            return False
+        if above.opcode != "MOV" or above.guard or not told:
+            return False
+        return int(told[1], 16) == self.code[i + 1].offset and self.is_leaf(called[1])
+
     def jumps(self, i: int, joins: frozenset) -> list[int]:
         """Where an instruction may lead to other than to the next; `joins`: what BSSY has put into which register."""
         x = self.code[i]
@@ -99,6 +132,9 @@ class Program:
     def step(self, i: int, count: int, known: frozenset, joins: frozenset):
         """(instruction, meetings, known predicates, joins) that may follow."""
         x = self.code[i]
+        if x.opcode.startswith("CALL") and self.returns_below(i):
+            yield i + 1, count, frozenset(), joins  # it may have changed any predicate
+            return
         meets = x.barrier == DISPATCH_BARRIER
         jumps = self.jumps(i, joins)
         if x.opcode == "BSSY":

@@ -75,6 +75,49 @@ def test_the_dispatch_is_accepted(write):
     assert verdict(DISPATCH, write, LOAD) is None
 
 
+# A division's rare cases, from where the default warps store their tile: a subroutine that returns below its call.
+DIVISION = """
+$__internal_0_$__cuda_div:
+ MUFU.RCP R3, R4 ;
+ @P0 BRA `(.L_x_60) ;
+ FMUL R3, R3, R5 ;
+.L_x_60:
+ RET.REL.NODEC R20 `(gemm_ws) ;
+"""
+
+
+def dividing(subroutine: str = DIVISION, back: int = 32, call: str = " CALL.REL.NOINC") -> str:
+    """DISPATCH with a call in its loop, told to return `back` bytes behind the instruction that tells it."""
+    tell = 16 * sum(x.startswith(" ") for x in DISPATCH.partition(" STSM")[0].splitlines())
+    made = doctored(" STSM", f" MOV R20, {tell + back:#x} ;\n{call} `($__internal_0_$__cuda_div) ;\n STSM")
+    return made + subroutine.lstrip("\n")
+
+
+def test_a_call_of_what_only_computes_is_followed():
+    text = dividing()
+    assert verdict(text, places(text, "STS.64")[1], places(text, "LDS.U8")[0]) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        dividing(back=48),  # it returns elsewhere
+        dividing(DIVISION.replace("FMUL R3", "BAR.SYNC.DEFER_BLOCKING 0x1 ;\n FMUL R3")),
+        dividing(DIVISION.replace("FMUL R3, R3", "STS [R3], R3")),
+        dividing(DIVISION.replace("FMUL R3, R3, R5", "EXIT")),
+        dividing(DIVISION.replace("FMUL R3, R3, R5", "CALL.REL.NOINC `($__internal_0_$__cuda_div)")),
+        dividing(DIVISION.replace("RET.REL.NODEC R20 `(gemm_ws)", "NOP")),
+        dividing(call=" @P0 CALL.REL.NOINC"),
+        dividing(call=" CALL.ABS.NOINC"),
+        dividing().replace("$__internal_0_$__cuda_div:\n", ""),
+        dividing().replace(" CALL", ".L_x_99:\n CALL"),  # something else leads there, and tells it nothing
+    ],
+)
+def test_any_other_call_is_not(text):
+    found = verdict(text, places(text, "STS.64")[1], places(text, "LDS.U8")[0])
+    assert found and "not understood: CALL" in found
+
+
 BAR = " BAR.SYNC.DEFER_BLOCKING 0x1 ;\n"
 GROUP = " BAR.SYNC.DEFER_BLOCKING 0x2, 0x80 ;\n"
 TARGETS = '(*"BRANCH_TARGETS .L_x_13,.L_x_42"*)'

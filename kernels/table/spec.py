@@ -190,6 +190,7 @@ class Variant(Boxes):
     target: int  # compute capability * 10
     guard: tuple[str, ...] = ()
     rate: int = 100  # rough speed of one multiprocessor busy with this tile; 100 is the reference set's large tile
+    byte_cost: float = 1.0  # roughly, how much longer a byte of memory takes it than the fastest of its like
 
     @property
     def family(self) -> Family:
@@ -276,7 +277,7 @@ class Variant(Boxes):
         """Where there is no fit."""
         c = self.config
         speed = TARGETS[self.target].speed
-        return rough(c.block_m, c.block_n, c.block_k, self.rate, speed)
+        return rough(c.block_m, c.block_n, c.block_k, self.rate, speed, self.byte_cost)
 
     def check(self) -> None:
         """Raise SpecError, naming this row, when it cannot be built."""

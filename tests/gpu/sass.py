@@ -91,11 +91,9 @@ class Program:
             x = self.code[i]
             if x.opcode == "RET.REL.NODEC" and not x.guard:
                 continue
-            if STRANGE.match(x.opcode) or MEMORY.match(x.opcode) or x.opcode.startswith(("BAR", "BS", "BRX", "EXIT")):
+            if MEMORY.match(x.opcode) or x.opcode.startswith(("BAR", "EXIT")) or i + 1 == len(self.code):
                 return False
-            if i + 1 == len(self.code):
-                return False
-            waiting += self.jumps(i, frozenset())
+            waiting += self.jumps(i, frozenset())  # Unclear where it calls, or leads where its own BSSY would tell
             if x.guard or self.goes_on(i):
                 waiting.append(i + 1)
         return True

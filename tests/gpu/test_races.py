@@ -75,6 +75,7 @@ def test_the_dispatch_is_accepted(write):
     assert verdict(DISPATCH, write, LOAD) is None
 
 
+BAR = " BAR.SYNC.DEFER_BLOCKING 0x1 ;\n"
 # A division's rare cases, from where the default warps store their tile: a subroutine that returns below its call.
 DIVISION = """
 $__internal_0_$__cuda_div:
@@ -86,16 +87,23 @@ $__internal_0_$__cuda_div:
 """
 
 
-def dividing(subroutine: str = DIVISION, back: int = 32, call: str = " CALL.REL.NOINC") -> str:
+def dividing(subroutine: str = DIVISION, back: int = 32, call: str = "CALL.REL.NOINC", tell: str = "MOV") -> str:
     """DISPATCH with a call in its loop, told to return `back` bytes behind the instruction that tells it."""
-    tell = 16 * sum(x.startswith(" ") for x in DISPATCH.partition(" STSM")[0].splitlines())
-    made = doctored(" STSM", f" MOV R20, {tell + back:#x} ;\n{call} `($__internal_0_$__cuda_div) ;\n STSM")
+    at = 16 * sum(x.startswith(" ") for x in DISPATCH.partition(" STSM")[0].splitlines())
+    made = doctored(" STSM", f" {tell} R20, {at + back:#x} ;\n {call} `($__internal_0_$__cuda_div) ;\n STSM")
     return made + subroutine.lstrip("\n")
 
 
+def followed(text: str) -> str | None:
+    return verdict(text, places(text, "STS.64")[1], places(text, "LDS.U8")[0])
+
+
 def test_a_call_of_what_only_computes_is_followed():
-    text = dividing()
-    assert verdict(text, places(text, "STS.64")[1], places(text, "LDS.U8")[0]) is None
+    assert followed(dividing()) is None
+
+
+WRITES = " STS [R3], R3 ;\n"
+RETURNS = " RET.REL.NODEC R20 `(gemm_ws) ;\n"
 
 
 @pytest.mark.parametrize(
@@ -103,22 +111,36 @@ def test_a_call_of_what_only_computes_is_followed():
     [
         dividing(back=48),  # it returns elsewhere
         dividing(DIVISION.replace("FMUL R3", "BAR.SYNC.DEFER_BLOCKING 0x1 ;\n FMUL R3")),
-        dividing(DIVISION.replace("FMUL R3, R3", "STS [R3], R3")),
+        dividing(DIVISION.replace(" FMUL", WRITES + " FMUL")),
         dividing(DIVISION.replace("FMUL R3, R3, R5", "EXIT")),
         dividing(DIVISION.replace("FMUL R3, R3, R5", "CALL.REL.NOINC `($__internal_0_$__cuda_div)")),
-        dividing(DIVISION.replace("RET.REL.NODEC R20 `(gemm_ws)", "NOP")),
-        dividing(call=" @P0 CALL.REL.NOINC"),
-        dividing(call=" CALL.ABS.NOINC"),
+        dividing(DIVISION.replace("FMUL R3, R3, R5", "BSYNC B0")),
+        dividing(DIVISION.replace(RETURNS, " NOP ;\n")),
+        dividing(DIVISION.replace(RETURNS, " @P0" + RETURNS + WRITES + RETURNS)),
+        dividing(DIVISION.replace(".L_x_60:", RETURNS + ".L_x_60:\n" + WRITES)),  # where only a jump leads
+        dividing(call="@P0 CALL.REL.NOINC"),
+        dividing(call="CALL.ABS.NOINC"),
+        dividing(tell="POPC"),
+        dividing(tell="@P0 MOV"),
         dividing().replace("$__internal_0_$__cuda_div:\n", ""),
         dividing().replace(" CALL", ".L_x_99:\n CALL"),  # something else leads there, and tells it nothing
     ],
 )
 def test_any_other_call_is_not(text):
-    found = verdict(text, places(text, "STS.64")[1], places(text, "LDS.U8")[0])
-    assert found and "not understood: CALL" in found
+    found = followed(text)
+    assert found and "not understood: " in found
 
 
-BAR = " BAR.SYNC.DEFER_BLOCKING 0x1 ;\n"
+def test_a_call_may_change_what_was_known_of_a_predicate():
+    """A meeting under P1 and one under its contrary are one, but for a call between them."""
+    at = 16 * (sum(x.startswith(" ") for x in DISPATCH.partition(BAR + BAR)[0].splitlines()) + 2)
+    call = f" MOV R20, {at + 32:#x} ;\n CALL.REL.NOINC `($__internal_0_$__cuda_div) ;\n"
+    plain, calling = (doctored(BAR + BAR, f"{BAR} @P1{BAR}{between} @!P1{BAR}") for between in (" NOP ;\n", call))
+    assert followed(plain + DIVISION.lstrip("\n")) is None
+    found = followed(calling + DIVISION.lstrip("\n"))
+    assert found and "the store after" in found
+
+
 GROUP = " BAR.SYNC.DEFER_BLOCKING 0x2, 0x80 ;\n"
 TARGETS = '(*"BRANCH_TARGETS .L_x_13,.L_x_42"*)'
 

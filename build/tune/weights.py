@@ -60,10 +60,10 @@ def kind_of(v: Variant) -> str:
 def l2_risk(x: np.ndarray) -> np.ndarray:
     """What is added to log2 us of tiles that ask L2 for nearly all it gives, on large products; `x`: their features.
 
-    A card that its power holds back, as it does most, runs them as fast as others. One that keeps its clock multiplies
-    faster than L2 delivers: then blocks no longer ask for the same rows at the same time, and with what they share less
-    L2 delivers still less. An H100 ran such products at up to 800 TFLOP/s, these tiles at 400 to 600. So a tile that is
-    a little slower where nobody waits for L2 is the better choice.
+    Where a card reaches 700 TFLOP/s, as most did that were measured, they are as fast as others. One that reaches 800
+    multiplies faster than L2 delivers: then blocks no longer ask for the same rows at the same time, and with what they
+    share less L2 delivers still less; these tiles ran at 400 to 600 there (bench/NOTES.md). So one that is a little
+    slower where nobody waits for L2 is the better choice.
     """
     multiply, l2 = (2.0 ** x[:, i] - 2 for i in (MULTIPLY, L2))
     beyond = np.where(multiply > LONG_US, np.maximum(0, l2 / np.maximum(multiply, 1) - L2_SHARE), 0)

@@ -9,6 +9,8 @@ Rough (untuned rows), in nanoseconds:
     time    = (compute^4 + memory^4)^(1/4)
 
 A row that makes descriptors on the device needs 2000 more for those of the first group; the others' are made meanwhile.
+Of packed groups whose rows ends cut the host knows M alone, the rows of all: there min(M, groups) of them are taken to
+have rows, as many each, in max(1, rows / block_m + 1/2) rows of tiles, since the last one is half full in the mean.
 
 Fitted (tuned rows): log2 of the microseconds is a weighted sum of `features`, below. The weights come from
 tuned/<target>.json, which `make tune` writes; model.c evaluates the same sums (tests compare the two).

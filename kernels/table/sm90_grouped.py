@@ -89,16 +89,16 @@ def column_rows(problem: Problem):
 # rate, by which the choice is best, all in all, on drawn layers (bench/NOTES.md).
 SCALED_TILES = {
     ("unblocked", "exact"): (
-        ("scaled_coop", 128, 128, 270), ("scaled_coop", 128, 192, 240), ("scaled_coop", 128, 64, 185),
-        ("scaled_swap", 32, 128, 141), ("scaled_swap", 32, 64, 96),
+        ("scaled_coop", 128, 128, 244), ("scaled_coop", 128, 192, 250), ("scaled_coop", 128, 64, 195),
+        ("scaled_swap", 32, 128, 146), ("scaled_swap", 32, 64, 94),
     ),
     ("unblocked", "fast"): (
-        ("scaled_coop", 128, 128, 280), ("scaled_coop_swap", 128, 128, 186), ("scaled_swap", 32, 128, 188),
-        ("scaled_swap", 32, 64, 95),
+        ("scaled_coop", 128, 128, 306), ("scaled_coop_swap", 128, 128, 172), ("scaled_swap", 32, 128, 174),
+        ("scaled_swap", 32, 64, 126),
     ),
     ("blocks", "exact"): (
-        ("scaled_coop", 128, 128, 350), ("scaled_coop", 128, 192, 400), ("scaled_coop", 128, 64, 240),
-        ("scaled_swap", 32, 128, 190), ("scaled_swap", 32, 64, 100),
+        ("scaled_coop", 128, 128, 310), ("scaled_coop", 128, 192, 334), ("scaled_coop", 128, 64, 259),
+        ("scaled_swap", 32, 128, 199), ("scaled_swap", 32, 64, 127),
     ),
 }  # fmt: skip
 # The same where ends cut K, or groups are whole matrices: a tile's few steps leave its end to be hidden.
@@ -158,8 +158,8 @@ def pointer_rows(problem: Problem):
 
 
 # Of a layer of experts: family, rows of A, columns of B, of which a gated product's D has half as many, elements of a
-# step, the rate, and what a byte of B costs where it is stored [N][K] and where [K][N]. Set together, for the least that
-# choosing loses on 72 layers, most of few rows, on each of two GPUs (bench/NOTES.md).
+# step, the rate, and what a byte of B costs where it is stored [N][K] and where [K][N]. Set together, for the least
+# that choosing loses on 72 layers, most of few rows, on each of two GPUs (bench/NOTES.md).
 EXPERT_TILES = (
     ("coop_swap", 128, 256, 64, 140, {"t": 1.02, "n": 1.005}),
     ("swap", 64, 128, 128, 75, {"t": 1.002, "n": 1.005}),

@@ -10,6 +10,7 @@
 struct work {
   float rows, n, k; /* of one product */
   float count;
+  bool uneven; /* groups whose rows the host does not know, by the rough formula: kernels/table/model.py */
   four logs;           /* of rows, n, k in elements of 16 bits, and memory */
   four memory_log;     /* as fits weigh it */
   float bytes, memory; /* that move at least; and the microseconds that takes */
@@ -55,15 +56,21 @@ struct logs {
   float of_row[MOST_ROWS][OWN_PARTS + 8];
 };
 
-static struct work work_of(const struct problem *p) {
+static struct work work_of(const struct problem *p, bool fitted) {
   float a_bytes = (float)dtype_bytes(p->a_type), d_bytes = (float)dtype_bytes(p->d_type);
-  float rows_of_d = (float)p->rows, n = (float)p->n, k = (float)p->k;
-  float bytes = (float)p->count * (a_bytes * (rows_of_d * k + n * k) + d_bytes * rows_of_d * n);
+  float rows_of_d = (float)p->rows, n = (float)p->n, k = (float)p->k, count = (float)p->count;
+  bool uneven = !fitted && p->op == OP_GROUPED_MM && p->ragged == LIBGEMM_RAGGED_M && p->m > 0;
+  if (uneven) {
+    if (p->m < p->count) count = (float)p->m; /* no more groups than rows have any */
+    rows_of_d = (float)p->m / count;
+  }
+  float bytes = count * (a_bytes * (rows_of_d * k + n * k) + d_bytes * rows_of_d * n);
   float memory = bytes / machine.memory * 1e-3f;
   return (struct work){.rows = rows_of_d,
                        .n = n,
                        .k = k,
-                       .count = (float)p->count,
+                       .count = count,
+                       .uneven = uneven,
                        .bytes = bytes,
                        .memory = memory,
                        .logs = log2_of((four){rows_of_d, n, k * a_bytes / 2, memory}),
@@ -116,6 +123,7 @@ static void count(const struct work *w, const struct asked *asked, struct counts
   four even_steps = four_ints_at(asked->even_steps + 4 * i), rows_m = four_ints_at(asked->rows_m + 4 * i);
   four tiles_m = whole_of(w->rows / block_m), tiles_n = whole_of(w->n / block_n);
   four whole_m = whole_of(tiles_m * per_share_b) * share_b, whole_n = whole_of(tiles_n * per_share_a) * share_a;
+  if (w->uneven) whole_m = most_of(w->rows / block_m + 0.5f, four_of(1)); /* the last one is half full in the mean */
   four tiles = least_of(whole_m * whole_n * split * w->count, four_of(0x1p60f)); /* beyond differ by nothing */
   four steps = whole_of(whole_of(w->k / block_k) / split);
   tiles = one_of(even_steps > 0.0f, at_once, tiles);
@@ -290,12 +298,13 @@ static const struct row *least_rough(const struct weighed *rows, int count, cons
 }
 
 const struct row *least_time(const struct weighed *rows, int found, const struct problem *p, float *us) {
-  struct work w = work_of(p);
+  bool fitted = rows[0].row->fit != NULL;
+  struct work w = work_of(p, fitted);
   struct asked asked;
   struct counts c;
   ask_all(rows, found, p, &asked);
   for (int i = 0; 4 * i < found; i++) count(&w, &asked, &c, i);
-  if (rows[0].row->fit) return least_fitted(rows, found, p, &w, &asked, &c, us);
+  if (fitted) return least_fitted(rows, found, p, &w, &asked, &c, us);
   return least_rough(rows, found, &w, &c, us);
 }
 

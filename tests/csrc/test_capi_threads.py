@@ -53,18 +53,21 @@ def test_many_threads_start_the_library_once():
     assert len(pushed) == len(popped) and driver().cuCtxPopCurrent_v2(None) == 201
 
 
-@functools.cache
-def sources() -> Path:
+def core_in(folder: Path, target: int) -> Path:
     """The C core and what is generated for a table of a few rows: one dtype and layout of each operation."""
-    table = [v for v in variants((TARGET,)) if v.problem.name.endswith("_bf16_bf16_bf16_nn")]
+    table = [v for v in variants((target,)) if v.problem.name.endswith("_bf16_bf16_bf16_nn")]
     artifacts = compile_all(table, Cache(ROOT / ".cache" / "artifacts", None), Limits(2))  # as dist/ has them
     rows = in_table_order(list(zip(table, artifacts, strict=True)))
-    folder = scratch() / "core"
     shutil.copytree(CSRC, folder)
     files = render(rows, pack(artifacts), make_manifest(rows, "0", {}))
     for name, content in files.items():
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
     return folder
+
+
+@functools.cache
+def sources() -> Path:
+    return core_in(scratch() / "core", TARGET)
 
 
 def sanitized(folder: Path, kind: str, output: Path, *files) -> None:

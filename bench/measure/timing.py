@@ -1,5 +1,8 @@
 """Device time of calls, side by side: CUDA graphs over rotated inputs, in alternation, medians. Imports torch only."""
 
+import random
+from collections.abc import Iterable, Iterator
+
 import torch
 
 L2_ESCAPE_BYTES = 200e6  # inputs are rotated through more than this, so that none is still in L2
@@ -48,23 +51,31 @@ def launched_us(call, inputs, calls: int) -> float:
     return start.elapsed_time(end) * 1e3 / calls
 
 
+def orders(names: Iterable[str], rounds: int) -> Iterator[list[str]]:
+    """The names in another order each round, the same at every run: who follows a call that draws little power finds
+    higher clocks, and that shall not be the same one always."""
+    draw = random.Random(0)
+    for _ in range(rounds):
+        yield draw.sample(list(names), len(names))
+
+
 def alternate_launched(calls: dict, inputs, count: int, repeats: int = 7) -> dict[str, float]:
     """As alternate, without graphs: medians over repeats of `count` calls each."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         launched_us(call, inputs, 2 * len(inputs))
-    for _ in range(repeats):
-        for name, call in calls.items():
-            times[name].append(launched_us(call, inputs, count))
+    for order in orders(calls, repeats):
+        for name in order:
+            times[name].append(launched_us(calls[name], inputs, count))
     return {name: sorted(values)[len(values) // 2] for name, values in times.items()}
 
 
 def alternate(calls: dict, inputs, floor_us: float) -> dict[str, float]:
-    """Median microseconds of each call, replayed in turn so that drifting clocks favour none."""
+    """Median microseconds of each call, replayed in turn, in changing order, so that drifting clocks favour none."""
     graphs = {name: capture(call, inputs) for name, call in calls.items()}
     repeats = max(5, min(21, int(1e5 / (floor_us * len(inputs) * len(calls)))))
     times = {name: [] for name in calls}
-    for _ in range(repeats):
-        for name, graph in graphs.items():
-            times[name].append(replay_us(graph, len(inputs)))
+    for order in orders(graphs, repeats):
+        for name in order:
+            times[name].append(replay_us(graphs[name], len(inputs)))
     return {name: sorted(values)[len(values) // 2] for name, values in times.items()}

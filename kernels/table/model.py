@@ -9,11 +9,12 @@ Rough (untuned rows), in nanoseconds:
     time    = (compute^4 + memory^4)^(1/4)
 
 A row that makes descriptors on the device needs 2000 more for those of the first group; the others' are made meanwhile.
-Of packed groups whose rows ends cut the host knows M alone, the rows of all: there min(M, groups) of them are taken to
-have rows, as many each, in max(1, rows / block_m + 1/2) rows of tiles, since the last one is half full in the mean.
 
 Fitted (tuned rows): log2 of the microseconds is a weighted sum of `features`, below. The weights come from
-tuned/<target>.json, which `make tune` writes; model.c evaluates the same sums (tests compare the two).
+tuned/<target>.json, which `make tune` writes; select/cost.c evaluates the same sums (tests compare the two).
+
+Of packed groups whose rows ends cut the host knows M alone, the rows of all. Both take min(M, groups) of them to have
+rows, as many each, in max(1, rows / block_m + 1/2) rows of tiles, since the last one is half full in the mean.
 """
 
 import functools
@@ -70,6 +71,22 @@ class Work:
     b_stride: int
     multiprocessors: int
     both_turned: bool = False  # A is contiguous along M and B along N
+    rows: int = 0  # of all products together, where ends cut them that only the device knows; 0: each has m
+
+    @property
+    def uneven(self) -> bool:
+        """Of one product the host knows the rows."""
+        return self.rows > 0 and self.count > 1
+
+    @property
+    def filled(self) -> int:
+        """Products that have rows, as the formulas take it."""
+        return min(self.rows, self.count) if self.uneven else self.count
+
+    @property
+    def rows_each(self) -> float:
+        """Rows of such a product, in the mean."""
+        return self.rows / self.filled if self.uneven else self.m
 
 
 def packed_work(m: int, n: int, k: int, layout: str, multiprocessors: int, a_bytes: int = 2) -> Work:
@@ -80,14 +97,15 @@ def packed_work(m: int, n: int, k: int, layout: str, multiprocessors: int, a_byt
 
 
 def groups_work(m: int, n: int, k: int, groups: int, ragged: str, layout: str, multiprocessors: int) -> Work:
-    """16-bit products of packed groups, taken to be of equal size, since that is what the host knows. m and k are those
-    of all groups: of "K" k is cut, else m."""
+    """16-bit products of packed groups, as far as the host knows their sizes. m and k are those of all groups: of "K" k
+    is cut, else m, and of "M" by ends."""
+    rows = m if ragged == "M" else 0
     if ragged != "K":
         m = math.ceil(m / groups)
     a_stride, b_stride = (m if layout[0] == "t" else k), (k if layout[1] == "t" else n)
     if ragged == "K":
         k = math.ceil(k / groups)
-    return Work(m, n, k, groups, 2, 2, 2 * a_stride, 2 * b_stride, multiprocessors)
+    return Work(m, n, k, groups, 2, 2, 2 * a_stride, 2 * b_stride, multiprocessors, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -186,19 +204,22 @@ def estimate(
 ) -> tuple:  # fmt: skip
     """(microseconds by the rates alone, and what they are made of): the first step of `features`. Of the right operand
     that `below` blocks share, and the left that `across` do, each loads a part."""
+    part_full = max(1.0, w.rows_each / block_m + 0.5)  # tiles below one another, of which the last is half full
     block_m = rows_of_tile(block_m, family, w.m)
     tiles_m, tiles_n = math.ceil(w.m / block_m), math.ceil(w.n / block_n)
     all_steps = math.ceil(w.k / block_k)
-    shares = w.count == 1 or family.grouped
+    shares = (w.count == 1 or family.grouped) and not w.uneven
     share_a, share_b = (below, across) if family.swap_ab else (across, below)
     blocks, at_once = share_a * share_b, w.multiprocessors
     if blocks > 1:  # a cluster's tiles begin and end together
         at_once = clusters_at_once(w.multiprocessors, blocks) * blocks
     units = math.ceil(tiles_m / share_b) * math.ceil(tiles_n / share_a)
+    if w.uneven:
+        tiles_m, units = part_full, part_full * math.ceil(tiles_n / share_a) / share_b
     streams = family.split == "stream"
     whole = (units, at_once // blocks) if streams else (tiles_m * tiles_n * w.count, w.multiprocessors)
     split = split_of(family, whole[0], all_steps, whole[1]) if shares else 1
-    tiles, steps = units * blocks * w.count * split, math.ceil(all_steps / split)
+    tiles, steps = units * blocks * w.filled * split, math.ceil(all_steps / split)
     if streams and split > 1:  # one wave of blocks that have as much each
         tiles, steps = at_once, stream_steps(units, all_steps, whole[1]) + ADDED_STEPS
     waves = math.ceil(tiles / at_once)
@@ -208,7 +229,8 @@ def estimate(
     load = waves * moved / MACHINE.load * 1e-3
     multiply = waves * steps * block_m * block_n * block_k * w.a_bytes / 2 / MACHINE.multiply * 1e-3
     l2 = tiles * moved / MACHINE.l2 * 1e-3
-    bytes_all = w.count * (w.a_bytes * (w.m * w.k + w.n * w.k) + w.d_bytes * w.m * w.n)
+    m = w.rows_each
+    bytes_all = w.filled * (w.a_bytes * (m * w.k + w.n * w.k) + w.d_bytes * m * w.n)
     memory = bytes_all / MACHINE.memory * 1e-3
     us = MACHINE.fixed * 1e-3 + waves / 2 + (load**4 + multiply**4 + l2**4 + memory**4) ** 0.25
     return us, load, multiply, memory, l2, waves, tiles, steps, split, tiles_m, tiles_n
@@ -224,8 +246,8 @@ def features(
     block_m = rows_of_tile(block_m, family, w.m)
     parts = [
         us, 2 + load, 2 + multiply, 2 + memory, 2 + l2, waves, min(tiles / w.multiprocessors, 1),
-        w.m / (tiles_m * block_m), w.n / (tiles_n * block_n),
-        tiles / (waves * w.multiprocessors) if waves > 1 else 1, steps, split, w.m, w.n, w.k * w.a_bytes / 2,
+        w.rows_each / (tiles_m * block_m), w.n / (tiles_n * block_n),
+        tiles / (waves * w.multiprocessors) if waves > 1 else 1, steps, split, w.rows_each, w.n, w.k * w.a_bytes / 2,
     ]  # fmt: skip
     logs = [math.log2(x) for x in parts]
     products = [logs[i] * logs[j] for i in range(11) for j in range(i, 11)]

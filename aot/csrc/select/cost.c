@@ -10,7 +10,7 @@
 struct work {
   float rows, n, k; /* of one product */
   float count;
-  bool uneven;         /* groups whose rows the host does not know, by the rough formula: kernels/table/model.py */
+  bool uneven;         /* groups whose rows the host does not know: kernels/table/model.py */
   four logs;           /* of rows, n, k in elements of 16 bits, and memory */
   eight memory_log;    /* as fits weigh it */
   float bytes, memory; /* that move at least; and the microseconds that takes */
@@ -56,10 +56,10 @@ struct logs {
   float of_row[MOST_ROWS][OWN_PARTS + 8];
 };
 
-INLINED struct work work_of(const struct problem *p, bool fitted) {
+INLINED struct work work_of(const struct problem *p) {
   float a_bytes = (float)dtype_bytes(p->a_type), d_bytes = (float)dtype_bytes(p->d_type);
   float rows_of_d = (float)p->rows, n = (float)p->n, k = (float)p->k, count = (float)p->count;
-  bool uneven = !fitted && p->op == OP_GROUPED_MM && p->ragged == LIBGEMM_RAGGED_M && p->m > 0;
+  bool uneven = p->op == OP_GROUPED_MM && p->ragged == LIBGEMM_RAGGED_M && p->m > 0 && p->count > 1;
   if (uneven) {
     if (p->m < p->count) count = (float)p->m; /* no more groups than rows have any */
     rows_of_d = (float)p->m / count;
@@ -124,7 +124,7 @@ INLINED void count(const struct work *w, const struct asked *asked, struct count
   eight even_steps = eight_ints_at(asked->even_steps + 8 * i), rows_m = eight_ints_at(asked->rows_m + 8 * i);
   eight tiles_m = whole_of(w->rows / block_m), tiles_n = whole_of(w->n / block_n);
   eight whole_m = whole_of(tiles_m * per_share_b) * share_b, whole_n = whole_of(tiles_n * per_share_a) * share_a;
-  if (w->uneven) whole_m = most_of(w->rows / block_m + 0.5f, eight_of(1)); /* the last one is half full in the mean */
+  if (w->uneven) whole_m = tiles_m = most_of(w->rows / block_m + 0.5f, eight_of(1)); /* the last is half full */
   eight tiles = least_of(whole_m * whole_n * split * w->count, eight_of(0x1p60f)); /* beyond differ by nothing */
   eight steps = whole_of(whole_of(w->k / block_k) / split);
   tiles = one_of(even_steps > 0.0f, at_once, tiles);
@@ -200,7 +200,7 @@ INLINED int near_ones(const eight *us, int count, int *near) {
       found += 1 + is_far[j];
     }
   }
-  while (found > 1 && near[found - 1] >= count) found--; /* which only fill up a eight */
+  while (found > 1 && near[found - 1] >= count) found--; /* which only fill up an eight */
   return found;
 }
 
@@ -232,7 +232,7 @@ INLINED four sum_of_logs(const float *weights, const float *logs, four others) {
   return sum + (low_of(by) + (high_of(by) + by_last * four_at(logs + 8)));
 }
 
-/* The least of `found` logarithms, with a eight of others behind them; or of those at most `least_log`, which are
+/* The least of `found` logarithms, with an eight of others behind them; or of those at most `least_log`, which are
  * expected to take as long as the bytes, that of least fit and estimate: kernels/table/model.py. */
 INLINED int best_of(const float *fitted, int found, float least_log, const int *near, const struct logs *logs) {
   int best = 0;
@@ -302,7 +302,7 @@ INLINED const struct row *least_rough(const struct weighed *rows, int count, con
 
 INLINED const struct row *least_of_all(const struct weighed *rows, int found, const struct problem *p, float *us) {
   bool fitted = rows[0].row->fit != NULL;
-  struct work w = work_of(p, fitted);
+  struct work w = work_of(p);
   struct asked asked;
   struct counts c;
   ask_all(rows, found, p, &asked);

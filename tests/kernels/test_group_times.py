@@ -1,12 +1,15 @@
-"""The rough time of packed groups, as kernels/table/model.py has it: rows that end anywhere. Needs no GPU."""
+"""The times of packed groups, as kernels/table/model.py has them: rows that end anywhere. Needs no GPU."""
 
 import math
+import random
 from typing import Any
 
 import libgemm
 import pytest
 from built import needs
 
+from kernels.table.model import expected_us, features, groups_work
+from kernels.table.spec import LAYOUTS
 from kernels.table.targets import TARGETS
 from kernels.table.variants import variants as table
 
@@ -65,3 +68,28 @@ def test_whole_matrices_have_no_half_tiles():
     compute = model.fixed_ns + waves * (steps * model.step_ns + model.tile_ns)
     memory = model.fixed_ns + ((m + n) * k + 4 * groups * m * n) * model.byte_ps * 1e-3
     assert choice.expected_us == pytest.approx((compute**4 + memory**4) ** 0.25 * 1e-3, rel=2e-3)
+
+
+@pytest.mark.parametrize("ragged", ["m", "k", "none"])
+def test_of_16_bits_c_and_python_expect_the_same_time(ragged):
+    draw, seen = random.Random(f"groups {ragged}"), set()
+    for _ in range(120):
+        groups, each = draw.choice((1, 2, 8, 60, 256)), draw.choice((0.3, 3, 40, 700, 5000))
+        cut = max(1, round(groups * each * draw.uniform(0.5, 1.5)))
+        n, k = (draw.choice((512, 768, 1536, 2880, 7168)) for _ in range(2))
+        if ragged == "m":
+            m, layout = cut, draw.choice(("nn", "nt"))
+        elif ragged == "k":
+            m, k, layout = draw.choice((512, 2048)), cut * 8, "tn"
+        else:
+            m, layout = groups * -(-cut // groups), draw.choice(("nn", "nt"))
+        of_each = m // groups if ragged == "none" else m  # all groups' rows where ends cut them
+        found = libgemm.explain_grouped_mm(of_each, n, k, groups, layout=layout, ragged=ragged, target=90)
+        row = ROWS[found.variant.name]
+        cut_by = ragged if ragged == "none" else ragged.upper()
+        work, c = groups_work(m, n, k, groups, cut_by, layout, TARGETS[90].multiprocessors), row.config
+        by = features(c.block_m, c.block_n, c.block_k, row.family, work, c.below, c.across)
+        us = expected_us(row.fit, LAYOUTS.index(layout), by, work)
+        assert found.expected_us == pytest.approx(us, rel=2e-3), (m, n, k, groups, layout)
+        seen.add(row.fit_name)
+    assert len(seen) > 2

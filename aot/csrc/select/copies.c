@@ -2,18 +2,21 @@
  * and doing it. */
 #include "internal.h"
 
-enum { FEW_ROWS = 128 };
+/* Rows of a transposed 16-bit A up to which it may be turned: where it is copied anyway, and where it need not be. */
+enum { FEW_ROWS = 128, SOME_ROWS = 1024 };
 static const unsigned misaligned[] = {MISALIGNED_A, MISALIGNED_B};
 
 /* Tensor cores take operands of other than 16 bits only where K comes last. So do the rows for few rows of a 16-bit A:
- * transposed, TMA brings 64 of them at least. Of packed 16-bit groups what ends cut must not be what is contiguous. */
+ * transposed, TMA brings 64 of them at least; and of some hundred, tiles of more heights fit. Of packed 16-bit groups
+ * what ends cut must not be what is contiguous. */
 static bool wants_k_last(const struct problem *p) { return dtype_bytes(p->a_type) != 2; }
 static bool cuts(const struct problem *p, int32_t ragged) {
   return p->op == OP_GROUPED_MM && p->ragged == ragged && !wants_k_last(p);
 }
 static bool turns_a(const struct problem *p) {
   if (cuts(p, LIBGEMM_RAGGED_K)) return !p->trans_a;
-  return p->trans_a && (wants_k_last(p) || cuts(p, LIBGEMM_RAGGED_M) || (p->op == OP_GEMM && p->m <= FEW_ROWS));
+  int64_t most = p->memory & (MISALIGNED_A | MISALIGNED_B) ? FEW_ROWS : SOME_ROWS;
+  return p->trans_a && (wants_k_last(p) || cuts(p, LIBGEMM_RAGGED_M) || (p->op == OP_GEMM && p->m <= most));
 }
 static bool turns_b(const struct problem *p) {
   return p->trans_b ? cuts(p, LIBGEMM_RAGGED_K) : wants_k_last(p) || cuts(p, LIBGEMM_RAGGED_N);
@@ -75,7 +78,9 @@ void aligned_first(const struct problem *p, const struct target *target, float u
   float seen_us = 0;
   bucket_of(&seen, target, &first, &end);
   const struct row *row = fastest(&seen, first, end, 0, &seen_us);
-  float copy_us = 3 + (float)bytes * 2 / machine.memory * 1e-3f; /* a launch, and each byte read and written */
+  /* A launch, and each byte read and written. Where the row to beat has no fit, its time is guessed a third too long.
+   */
+  float copy_us = (choice->row && choice->row->fit ? 2 : 3) + (float)bytes * 2 / machine.memory * 1e-3f;
   if (!row || !(row->guard & (GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB)) || seen_us + copy_us >= us) return;
   const struct row *copier = copier_of(p, &copies, &rows[copiers], &rows[past]);
   *choice = (struct choice){.row = row, .copier = copier, .copy_us = copy_us, .seen = seen};

@@ -125,7 +125,7 @@ INLINED void count(const struct work *w, const struct asked *asked, struct count
   eight tiles_m = whole_of(w->rows / block_m), tiles_n = whole_of(w->n / block_n);
   eight whole_m = whole_of(tiles_m * per_share_b) * share_b, whole_n = whole_of(tiles_n * per_share_a) * share_a;
   if (w->uneven) whole_m = tiles_m = most_of(w->rows / block_m + 0.5f, eight_of(1)); /* the last is half full */
-  eight tiles = least_of(whole_m * whole_n * split * w->count, eight_of(0x1p60f)); /* beyond differ by nothing */
+  eight tiles = least_of(whole_m * whole_n * split * w->count, eight_of(0x1p60f));   /* beyond differ by nothing */
   eight steps = whole_of(whole_of(w->k / block_k) / split);
   tiles = one_of(even_steps > 0.0f, at_once, tiles);
   steps = one_of(even_steps > 0.0f, even_steps, steps);

@@ -56,6 +56,14 @@ static const struct row *copier_of(const struct problem *p, const struct copies 
   return best;
 }
 
+/* Of one product: what its bytes take, or a launch that does next to nothing (measured: 1.9). */
+static float least_us(const struct problem *p) {
+  float a = (float)dtype_bytes(p->a_type), d = (float)dtype_bytes(p->d_type);
+  float m = (float)p->m, n = (float)p->n, k = (float)p->k;
+  float bytes_us = (a * (m * k + n * k) + d * m * n) / machine.memory * 1e-3f;
+  return bytes_us > 1.9f ? bytes_us : 1.9f;
+}
+
 void aligned_first(const struct problem *p, const struct target *target, float us, struct choice *choice) {
   struct problem copy = {.op = OP_ALIGN, .a_type = LIBGEMM_BF16, .d_type = LIBGEMM_BF16};
   int first, end, copiers, past;
@@ -70,6 +78,10 @@ void aligned_first(const struct problem *p, const struct target *target, float u
   struct copies copies = copies_of(p);
   uint64_t bytes = copies.bytes[0] + copies.bytes[1];
   if (bytes == 0 || bytes > p->workspace_bytes) return;
+  /* A launch, and each byte read and written. Without a fit the time to beat is guessed a third too long. */
+  bool fitted = choice->row && choice->row->fit;
+  float copy_us = (fitted ? 2 : 3) + (float)bytes * 2 / machine.memory * 1e-3f;
+  if (fitted && copy_us + least_us(p) >= us) return; /* nothing to ask */
   struct problem seen = *p;
   seen.met = (p->met & ~(unsigned)(GUARD_ROWS | GUARD_COLUMNS | GUARD_EQUAL)) | p->met_by_copies;
   if (copies.rows[0]) seen.a_stride = 3, seen.trans_a ^= copies.turn[0];
@@ -78,9 +90,6 @@ void aligned_first(const struct problem *p, const struct target *target, float u
   float seen_us = 0;
   bucket_of(&seen, target, &first, &end);
   const struct row *row = fastest(&seen, first, end, 0, &seen_us);
-  /* A launch, and each byte read and written. Where the row to beat has no fit, its time is guessed a third too long.
-   */
-  float copy_us = (choice->row && choice->row->fit ? 2 : 3) + (float)bytes * 2 / machine.memory * 1e-3f;
   if (!row || !(row->guard & (GUARD_DESCRIPTOR | GUARD_DESCRIPTOR_AB)) || seen_us + copy_us >= us) return;
   const struct row *copier = copier_of(p, &copies, &rows[copiers], &rows[past]);
   *choice = (struct choice){.row = row, .copier = copier, .copy_us = copy_us, .seen = seen};

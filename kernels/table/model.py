@@ -129,7 +129,7 @@ def stride_class(stride: int) -> int:
 
 # Rows of A, and of operands of 16 and 8 bits elements of D, at most for which blocks that share loads are weighed
 # whatever the strides; of D twice as many where rows of A or B do not begin on 128 bytes.
-SHARED_ROWS = 512
+SHARED_ROWS = 1024
 SHARED_ELEMENTS = 66 * 128 * 128  # a tile of 128 x 128 for every second multiprocessor
 
 

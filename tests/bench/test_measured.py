@@ -51,8 +51,11 @@ def test_the_readme_counts_what_is_in_dist(dist, manifest):
 @pytest.mark.parametrize("late", [False, True])
 def test_a_suite_whose_time_was_up_says_so(late):
     path = next((ROOT / "tests" / "results").glob("gpu_*.json"))
-    words = readme.correctness(path, {**json.loads(path.read_text()), "out_of_time": late}, None)
-    assert ("Its time was up before the last checks were done." in " ".join(words.split())) == late
+    checks = {"variants": 7} if late else {"variants": 7, "random": 1000}  # the random problems come last
+    report = {**json.loads(path.read_text()), "out_of_time": late, "checks": checks}
+    words = " ".join(readme.correctness(path, report, None).split())
+    assert ("Its time was up before the last checks were done." in words) == late
+    assert ("1,000 random problems against float64" in words) == (not late)
 
 
 def made_dist(folder, targets, variants: int = 1234) -> str | None:

@@ -185,12 +185,12 @@ def test_what_ships_for_hopper_was_a_candidate():
 def test_tiles_in_clusters_count_only_where_the_library_weighs_them():
     name = "128x128x64_coop_c2"
     rows = [
-        {"m": m, "n": 2048, "k": k, "layout": "nt", "us": {FAST: 20.0, name: 10.0}, "known": False}
-        for m, k in ((1024, 512), (1024, 520), (1024, 528), (1152, 528), (512, 512))
+        {"m": m, "n": 1024, "k": k, "layout": "nt", "us": {FAST: 20.0, name: 10.0}, "known": False}
+        for m, k in ((2048, 512), (2048, 520), (2048, 528), (2304, 528), (model.SHARED_ROWS, 512))
     ]  # fmt: skip
     found = fit.Measured(rows, TABLE)
     assert BY_NAME[name].config.cluster == 2
-    # Of rows of 1040 bytes, or where tiles are few: of rows of 1056 bytes twice as many.
+    # Of rows of 1040 bytes, where tiles are few, of rows of 1056 bytes twice as many, and of so few rows of A.
     assert found.us[:, found.names.index(name)].tolist() == [math.inf, 10.0, 10.0, math.inf, 10.0]
 
 
@@ -199,7 +199,7 @@ def test_a_shape_measured_before_a_form_of_clusters_came_chooses_no_tile():
     old, new = "128x128x64_coop_c2", "128x128x64_coop_c2x2"
     us = {FAST: 20.0, old: 10.0}
     rows = [
-        {"m": 1024, "n": 2048, "k": k, "layout": "nt", "us": {**us, **more}, "known": known}
+        {"m": 2048, "n": 1024, "k": k, "layout": "nt", "us": {**us, **more}, "known": known}
         for k, more, known in ((520, {}, False), (536, {new: 8.0}, False), (552, {}, True), (512, {}, False))
     ]  # fmt: skip
     found = fit.Measured(rows, TABLE)

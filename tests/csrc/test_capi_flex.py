@@ -91,7 +91,7 @@ def test_blocks_that_load_for_each_other_are_chosen_where_rows_begin_on_16_bytes
     blocks = {v.name: v.ctas for v in variants()}
     shared = {"aligned": set(), "turned": set(), "not": set(), "few": set(), "small": set()}
     for m, n, k, layout in itertools.product(
-        (40, 72, 200, 1000, 4104), (520, 1080, 3080, 8200), (264, 2056, 5128), ("nn", "nt", "tn", "tt")
+        (40, 72, 200, 1000, 2056, 4104), (520, 1080, 3080, 8200), (264, 2056, 5128), ("nn", "nt", "tn", "tt")
     ):
         for off in (False, True):
             sizes = [size if off else size // 16 * 16 for size in (m, n, k)]
@@ -112,7 +112,7 @@ def test_the_edge_of_what_is_small_is_exact_and_a_batch_has_the_tiles_of_all_its
         return blocks[libgemm.explain(*sizes, "bf16", target=90, **words).variant.name] > 1
 
     for n, k, layout in itertools.product(
-        (256, 384, 512, 768, 1056, 1408, 2112, 2816), (2048, 3072, 4096, 5120, 12288), ("nn", "nt")
+        (256, 352, 384, 512, 704, 768), (2048, 3072, 4096, 5120, 12288), ("nn", "nt")
     ):
         most = SHARED_ELEMENTS * (1 if layout == "nt" or n % 64 == 0 else 2)  # rows of B that begin on 64 bytes
         rows = most // n

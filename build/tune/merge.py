@@ -1,9 +1,13 @@
-"""python -m build.tune.merge [NEW.jsonl ...]: takes new measurements into the packed ones, which fit.py reads.
+"""python -m build.tune.merge [NEW.jsonl ...] [--card WORDS] [--drawn]: new measurements into those that fit.py reads.
 
 By default all <arch>.jsonl of build/tune/measured, which go once they are taken in; files named stay where they are.
 A card's clock differs from day to day, so times are compared only within a run: a shape's new times are multiplied by
 what makes the tiles that both runs measured as fast as they were (the median of their ratios; on a shape without such
 tiles, the median over all shapes; where all shapes are new, 1). Of a tile in both, the new time counts.
+
+Another device's are refused but with --card, which says what card it was and what ran: an H100 is an H200 but for its
+memory, and fits take off what moves all tiles of a shape alike. With --drawn their shapes count as drawn: dense.py
+takes all that it reads from a file for what people run.
 """
 
 import argparse
@@ -31,11 +35,13 @@ def scale_of(old: dict, new: dict) -> float | None:
     return statistics.median(ratios) if ratios else None
 
 
-def merged(kept: tuple[dict, list[dict]], added: tuple[dict, list[dict]]) -> tuple[dict, list[dict]]:
-    """Head and rows of both. Shapes keep their order, new ones follow."""
+def merged(
+    kept: tuple[dict, list[dict]], added: tuple[dict, list[dict]], card: str | None = None
+) -> tuple[dict, list[dict]]:
+    """Head and rows of both. Shapes keep their order, new ones follow. `card`: words for what another device ran."""
     (head, rows), (new_head, new_rows) = kept, added
     for name in SAME:
-        if head[name] != new_head[name]:
+        if head[name] != new_head[name] and not (card and name == "device"):
             raise MergeError(f"{name} = {new_head[name]!r}, the kept measurements' is {head[name]!r}")
     found = {shape_of(row): row for row in rows}
     scales = {
@@ -57,14 +63,18 @@ def merged(kept: tuple[dict, list[dict]], added: tuple[dict, list[dict]]) -> tup
         **{name: new_head[name] for name in ("build_id", "date")},
         "shapes": len(new_rows),
         "scale": round(usual, 4),
+        **({"card": card} if card else {}),
     }
     return {**head, "merged": [*([before] if isinstance(before, str) else before), note]}, list(found.values())
 
 
-def take_in(path: Path, folder: Path = MEASURED) -> Path:
+def take_in(path: Path, folder: Path = MEASURED, card: str | None = None, drawn: bool = False) -> Path:
     """Merge one file into the packed one of its name in `folder`, which is made where there is none."""
     to = packed_path(folder / path.name)
-    made = merged(read(to), read(path)) if to.exists() else read(path)
+    head, rows = read(path)
+    if drawn:
+        rows = [{**row, "known": False} for row in rows]
+    made = merged(read(to), (head, rows), card) if to.exists() else (head, rows)
     write_packed(to, *made)
     return to
 
@@ -72,11 +82,13 @@ def take_in(path: Path, folder: Path = MEASURED) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m build.tune.merge", description=__doc__)
     parser.add_argument("measurements", type=Path, nargs="*")
+    parser.add_argument("--card", metavar="WORDS", help="of another device: which, and what it ran")
+    parser.add_argument("--drawn", action="store_true", help="nobody is known to run their shapes")
     options = parser.parse_args()
     own = [] if options.measurements else sorted(MEASURED.glob("*.jsonl"))
     for path in [*options.measurements, *own]:
         try:
-            print(f"{path} is in {take_in(path)}")
+            print(f"{path} is in {take_in(path, card=options.card, drawn=options.drawn)}")
         except (MergeError, OSError) as error:
             print(f"{path}: {error}", file=sys.stderr)
             return 1

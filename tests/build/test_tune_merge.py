@@ -76,7 +76,7 @@ def lines(head: dict, *rows: dict) -> str:
 
 def test_the_command_takes_in_what_is_there_and_a_refused_file_stays(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(merge, "MEASURED", tmp_path)
-    monkeypatch.setattr(merge.take_in, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(merge.take_in, "__defaults__", (tmp_path, None, False))
     monkeypatch.setattr(merge.sys, "argv", ["merge"])
     fresh, kept = tmp_path / "sm90.jsonl", tmp_path / "sm90.jsonl.xz"
     fresh.write_text(lines(HEAD, row(1, a=1.0)))
@@ -94,6 +94,21 @@ def test_the_command_takes_in_what_is_there_and_a_refused_file_stays(tmp_path, m
     monkeypatch.setattr(merge.sys, "argv", ["merge", str(elsewhere)])
     assert merge.main() == 0 and elsewhere.exists()
     assert read(kept)[1] == [row(1, a=1.0, b=2.0)]
+
+
+def test_another_card_is_taken_in_by_name_and_drawn_shapes_are_nobody_s(tmp_path, monkeypatch):
+    monkeypatch.setattr(merge.take_in, "__defaults__", (tmp_path, None, False))
+    kept, other = tmp_path / "sm90.jsonl.xz", tmp_path / "other" / "sm90.jsonl"
+    write_packed(kept, HEAD, [row(1, a=1.0)])
+    other.parent.mkdir()
+    other.write_text(lines({**LATER, "device": "NVIDIA H100"}, {**row(2, a=3.0), "known": True}))
+    monkeypatch.setattr(merge.sys, "argv", ["merge", str(other), "--card", "an H100: few rows", "--drawn"])
+    assert merge.main() == 0
+    head, rows = read(kept)
+    assert head["device"] == HEAD["device"] and head["merged"][-1]["card"] == "an H100: few rows"
+    assert rows == [row(1, a=1.0), {**row(2, a=3.0), "known": False}]
+    other.write_text(lines({**LATER, "device": "NVIDIA H100", "dtype": "f16"}, row(3, a=1.0)))
+    assert merge.main() == 1 and read(kept) == (head, rows)
 
 
 def test_a_full_disk_leaves_the_kept_measurements(tmp_path, monkeypatch):

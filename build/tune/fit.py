@@ -1,6 +1,7 @@
 """python -m build.tune.fit [build/tune/measured/sm90.jsonl.xz]: from measurements to kernels/table/tuned/, with no GPU.
 
-With --keep no tile is chosen: those that ship get new weights alone, and nothing need be compiled anew.
+With --keep no tile is chosen: those that ship get new weights alone, and nothing need be compiled anew. With --drop
+LOSS besides, tiles of dense products that the others miss least go, as many as cost less than that together.
 
 Without a file, from all that are there; the name says what they are of: sm90, or sm90_grouped_mm for packed groups.
 
@@ -26,6 +27,7 @@ from kernels.table import model
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import REFERENCE
 from kernels.table.model import FAR
+from kernels.table.sm90 import with_more_types
 from kernels.table.spec import CUTS, LAYOUTS, Variant
 
 ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other takes
@@ -100,10 +102,49 @@ def kept_tiles(measured: Measured, found: model.Tuned) -> dict[str, list[int]]:
     return {layout: [at[tile] for tile in tiles if tile in at] for layout, tiles in found.tiles.items()}
 
 
-def tune(rows: list[dict], variants: list[Variant], origin: dict, loss: float, most: int, keep: bool = False) -> dict:
+def missed_least(us: np.ndarray, weights: np.ndarray, loss: float, stay: set[int]) -> list[int]:
+    """Columns of `us` ([shape][tile]) that can go, one after the other, each time the one whose shapes lose least by
+    running what is left, while all lose less than `loss` on average. Those in `stay` do not."""
+    left, gone, lost = list(range(us.shape[1])), [], 0.0
+    while len(left) > 1:
+        best, second = np.partition(us[:, left], 1, axis=1)[:, :2].T
+        costs = np.bincount(us[:, left].argmin(axis=1), np.log(second / best) * weights, len(left)) / weights.sum()
+        costs[[i for i, tile in enumerate(left) if tile in stay]] = np.inf
+        least = int(costs.argmin())
+        lost += costs[least]
+        if lost > loss:
+            break
+        gone.append(left.pop(least))
+    return gone
+
+
+def dropped(measured: Measured, chosen: dict[str, list[int]], loss: float) -> dict[str, list[int]]:
+    """The tiles of each layout without those that are missed least, on shapes that most of them were run on; what ships
+    with other types stays."""
+    found = {}
+    for layout, own in chosen.items():
+        us = measured.us[np.equal(measured.layouts, LAYOUTS.index(layout))][:, own]
+        weights = measured.weights[np.equal(measured.layouts, LAYOUTS.index(layout))]
+        run = np.isfinite(us).sum(axis=1) >= 8
+        us, weights = us[run], weights[run]
+        tiles = [tuple(tile_of(measured.tiles[measured.names[i]])) for i in own]
+        more = with_more_types(tiles)
+        stay = {i for i, tile in enumerate(tiles) if tile in more}
+        gone = missed_least(np.minimum(us, FAR * us.min(axis=1, keepdims=True)), weights, loss, stay)
+        print(f"of {layout} go {', '.join(measured.names[own[i]] for i in gone) or 'none'}")
+        found[layout] = [tile for i, tile in enumerate(own) if i not in gone]
+    return found
+
+
+def tune(
+    rows: list[dict], variants: list[Variant], origin: dict, loss: float, most: int, keep: bool = False,
+    drop: float = 0.0,
+) -> dict:  # fmt: skip
     measured, op = Measured(rows, variants), variants[0].problem.op
     found = model.tuned(variants[0].target, variants[0].measured_as) if keep else None
     chosen = kept_tiles(measured, found) if found else chosen_tiles(measured, op, loss, most)
+    if drop:
+        chosen = dropped(measured, chosen, drop)
     always = [i for i, name in enumerate(measured.names) if measured.tiles[name].family.full_name in ALWAYS]
     ships = np.zeros(measured.us.shape, bool)
     for i, layout in enumerate(measured.layouts):
@@ -142,7 +183,7 @@ def lines_of(found: dict) -> str:
     return ",\n".join(["{" + rest[0], *rest[1:], f'"fits": {{\n{fits}\n}}}}'])
 
 
-def fit_file(path: Path, loss: float | None, most: int | None, keep: bool) -> None:
+def fit_file(path: Path, loss: float | None, most: int | None, keep: bool, drop: float) -> None:
     head, rows = read(path)
     rows = [row for row in rows if row["us"]]  # some shapes no candidate takes
     target = int(name_of(path).split("_")[0].removeprefix("sm"))
@@ -150,7 +191,7 @@ def fit_file(path: Path, loss: float | None, most: int | None, keep: bool) -> No
     kind = table[0].measured_as
     usual_loss, usual_most = USUAL[kind]
     loss, most = usual_loss if loss is None else loss, usual_most if most is None else most
-    found = tune(rows, table, head, loss, most, keep)
+    found = tune(rows, table, head, loss, most, keep, drop if table[0].problem.op == "gemm" else 0.0)
     to = model.TUNED / f"{model.tuned_name(target, kind)}.json"
     to.write_text(lines_of(found) + "\n")
     print(f"wrote {to}")
@@ -162,12 +203,13 @@ def main() -> int:
     parser.add_argument("--loss", type=float)
     parser.add_argument("--most", type=int, metavar="TILES")
     parser.add_argument("--keep", action="store_true", help="the tiles that ship; fit their weights alone")
+    parser.add_argument("--drop", type=float, default=0.0, metavar="LOSS", help="tiles that cost less, as 0.0005")
     options = parser.parse_args()
     names = list(map(name_of, options.measurements))
     if twice := sorted({name for name in names if names.count(name) > 1}):
         parser.error(f"{', '.join(twice)}: measured in two files; `python -m build.tune.merge` makes them one")
     for path in options.measurements:
-        fit_file(path, options.loss, options.most, options.keep)
+        fit_file(path, options.loss, options.most, options.keep, options.drop)
     return 0
 
 

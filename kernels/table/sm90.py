@@ -132,13 +132,25 @@ def hopper_rows(problem: Problem):
         yield from tuned_rows(problem, blocks=True)
 
 
+def alone_and_shared(tiles: list[tuple]) -> tuple[list[tuple], list[tuple]]:
+    """Those whose blocks share no loads, and those whose blocks do."""
+    return [tile for tile in tiles if len(tile) == 4], [tile for tile in tiles if len(tile) > 4]
+
+
+def with_more_types(tiles: list[tuple]) -> set[tuple]:
+    """Of a layout's tiles those that also ship with other types or with an activation."""
+    alone, shared = alone_and_shared(tiles)
+    heavy = [tile for tile in alone if not DENSE_SM90[tile[0]].light_epilogue]
+    return {*alone[:FIRST], *shared[:FIRST_SHARED], *heavy[:ACTIVATED]}
+
+
 def tuned_rows(problem: Problem, *, blocks: bool = False):
     """Those of a kind of products that is tuned by itself."""
     found = tuned(90, measured_as(problem, blocks))
     if found is None:
         return
     tiles = found.tiles[problem.layout]
-    alone, shared = [tile for tile in tiles if len(tile) == 4], [tile for tile in tiles if len(tile) > 4]
+    alone, shared = alone_and_shared(tiles)
     heavy = [tile for tile in alone if not DENSE_SM90[tile[0]].light_epilogue]
     if problem.d == "f32" or (DTYPES[problem.a].scaled and problem.d == "f16"):
         tiles = (*alone[:FIRST], *shared[:FIRST_SHARED])

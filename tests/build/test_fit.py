@@ -75,6 +75,17 @@ def test_a_tile_that_was_not_run_counts_as_far_behind():
     assert names(found, fit.choose_tiles(found, 0.002, 10))[1:] == [FAST]
 
 
+def test_tiles_leave_by_what_the_others_miss_until_too_much_is_lost():
+    us = np.array([[10.0, 10.1, 20.0], [20.0, 10.0, 10.2], [20.0, 20.0, 10.0]])
+    even = np.ones(3)
+    assert fit.missed_least(us, even, 0.001, set()) == []  # 1 % of a third is the least
+    assert fit.missed_least(us, even, 0.004, set()) == [0]  # the second takes its shape, and then has two
+    assert fit.missed_least(us, even, 0.004, {0}) == []  # the next costs 2 % of a third
+    assert fit.missed_least(us, even, 0.008, {0}) == [1]
+    assert fit.missed_least(us, even, 9.0, set()) == [0, 2]  # one is always left
+    assert fit.missed_least(us, np.array([9.0, 1.0, 1.0]), 0.004, set()) == [1]  # where the first shape weighs most
+
+
 def test_a_shape_that_people_run_outweighs_one_that_was_drawn():
     found = measured(lambda name, i, _: {FAST: 10.0, SLOW: 20.0}.get(name, 40.0) if i == 0 else
                      {FAST: 12.0, SLOW: 10.0}.get(name, 40.0), 5)  # fmt: skip

@@ -54,22 +54,22 @@ STREAM = {
 # side, which share the left operand; those below one another share the right -> the same.
 SHARED = {
     (2, 1): {
-        "coop": {128: (128, 144, 160, 192, 208, 224, 256), 192: (128, 144, 160, 192), 256: (96, 128, 160)},
+        "coop": {128: (128, 144, 160, 192, 208, 224, 256), 192: (128, 144, 160, 192), 256: (96, 112, 128, 160)},
         "pingpong": {64: (16, 32, 56, 64, 72, 80, 96, 112, 128, 144, 192, 256), 128: (64, 128, 160, 192)},
     },
     (4, 1): {
-        "coop": {128: (128, 160, 192, 224), 192: (192,), 256: (96, 128)},
+        "coop": {128: (128, 160, 192, 224), 192: (128, 160, 192), 256: (96, 128)},
         "pingpong": {
             64: (32, 48, 56, 64, 72, 96, 112, 128, 136, 144, 192, 256), 128: (32, 64, 96, 112, 128, 160, 192)
         },
     },
     (2, 2): {
-        "coop": {128: (128, 144, 160)},
+        "coop": {128: (128, 144, 160), 192: (160,), 256: (128,)},
         "pingpong": {64: (96, 112, 128, 192), 128: (64, 96, 128, 160, 192)},
     },
     (4, 4): {"pingpong": {64: (64, 96, 128, 192), 128: (64, 96, 128)}},
     (4, 2): {
-        "coop": {128: (96, 128, 160, 192, 224), 192: (96, 128), 256: (96, 128, 160)},
+        "coop": {128: (96, 128, 160, 192, 224), 192: (96, 128, 160), 256: (96, 128, 160)},
         "pingpong": {64: (56, 64, 72, 80, 128), 128: (88, 96, 128, 160, 192)},
     },
     (8, 2): {
@@ -119,19 +119,15 @@ def flex_tiles(layout: str):
     """(family, rows, columns, steps in K, blocks in a cluster, of them side by side) of all tiles of any width for a
     layout."""
     for (cluster, across), family, left, right in (*sizes({(1, 1): WIDTHS}), *sizes(SHARED), *sizes(STREAM)):
-        # Whether the right operand, and the left, are contiguous along their rows: then they come in boxes of these.
-        for swap, turned, left_turned in (
-            (False, layout[1] == "n", layout[0] == "t"), (True, layout[0] == "t", layout[1] == "n"),
-        ):  # fmt: skip
+        # Whether the right operand is contiguous along its rows: then it comes in boxes of these.
+        for swap, turned in ((False, layout[1] == "n"), (True, layout[0] == "t")):
             below = cluster // across
-            if right < FILLED * whole_rows(right, turned, below) or (turned and right < 64 and below > 1):
+            if right < FILLED * whole_rows(right, turned):
                 continue
             if right > 64 and right % 16 and turned:
                 continue  # rows of boxes that the tile has not, for a width near another's
             if turned and right < 64 and right & (right - 1):
                 continue  # a box of it alone would not be a power of two
-            if left_turned and left // 64 % across:
-                continue
             if right < 80 and right // 8 % below:
                 continue  # none of these gained anything
             yield named(family, right, swap), *((right, left) if swap else (left, right)), 64, cluster, across
@@ -141,8 +137,7 @@ def few_tiles(layout: str):
     """The same for few rows of an A that is contiguous along K."""
     if layout[0] == "n":
         for (cluster, across), family, left, right in sizes(FEW_SHARED):
-            if not (layout[1] == "n" and left // 64 % across):
-                yield named(family, right, True), right, left, 64, cluster, across
+            yield named(family, right, True), right, left, 64, cluster, across
 
 
 def cluster_tiles(layout: str):

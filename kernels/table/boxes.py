@@ -17,22 +17,27 @@ def consumers(family: "Family", left: int) -> int:
     return 3 if family.cooperative and left == 192 else 2
 
 
-def box_of(rows: int, sharers: int = 1) -> int:
+def box_of(rows: int) -> int:
     """Rows of each box of an operand that is contiguous along them: 64, in lines of 128 bytes, or 32 where less of what
-    comes is beyond the tile then; of more than 192 rows that was measured to be slower. Of what blocks share each loads
-    as many boxes."""
+    comes is beyond the tile then; of more than 192 rows that was measured to be slower."""
     if rows < 64:
         return rows
     if rows > 192:
         return 64
-    return min((64, 32), key=lambda box: math.ceil(rows / (box * sharers)) * box)
+    return min((64, 32), key=lambda box: math.ceil(rows / box) * box)
 
 
 def whole_rows(rows: int, turned: bool, sharers: int = 1) -> int:
-    """Rows that a stage has of an operand: in whole units of 8, or turned in whole boxes, as many for each sharer. One
-    that is not turned is shared by the row: TMA swizzles by the address, so a box may begin within a unit."""
-    unit = box_of(rows, sharers) * sharers if turned else math.lcm(8, sharers)
+    """Rows that a stage has of an operand: in whole units of 8, or turned in whole boxes. One that is not turned is
+    shared by the row, as many for each sharer: TMA swizzles by the address, so a box may begin within a unit."""
+    unit = box_of(rows) if turned else math.lcm(8, sharers)
     return math.ceil(rows / unit) * unit
+
+
+def shares_k(rows: int, sharers: int) -> bool:
+    """Whether blocks that share a turned operand load a part of K of each of its boxes, and not some of the boxes:
+    where there are not as many for each."""
+    return whole_rows(rows, True) % (box_of(rows) * sharers) != 0
 
 
 def part_columns(d: str) -> int:
@@ -110,11 +115,9 @@ class Boxes:
     def unit(self, name: str) -> tuple[str, int, int]:
         """`box` where the kernel knows units: what a buffer is counted in, and what a part of D leaves by."""
         if name in ("a_desc", "b_desc"):
-            rows, is_right = self.config.block_m, self.family.swap_ab
-            if name == "b_desc":
-                rows, is_right = self.config.block_n, not is_right
+            rows = self.config.block_m if name == "a_desc" else self.config.block_n
             if self.turned(name):
-                return self.problem.a, self.config.block_k, box_of(rows, self.config.below if is_right else 1)
+                return self.problem.a, self.config.block_k, box_of(rows)
             return self.problem.a, 8, 128 // DTYPES[self.problem.a].bytes
         part = part_columns(self.problem.d) // int(name[7:] or 1)
         if not self.family.any_width:
@@ -131,7 +134,9 @@ class Boxes:
             if name == "b_desc":
                 rows, is_right = self.config.block_n // self.halves, not self.family.swap_ab
             sharers = self.config.below if is_right else self.config.across
-            return None if self.turned(name) else whole_rows(rows, False, sharers) // sharers
+            if self.turned(name):
+                return self.config.block_k // sharers if shares_k(rows, sharers) else None
+            return whole_rows(rows, False, sharers) // sharers
         if not self.family.any_width:
             return None
         most, share = part_columns(self.problem.d), int(name[7:] or 1)

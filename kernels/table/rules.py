@@ -31,13 +31,6 @@ def check_tile(row: "Variant") -> None:
             if row.turned(name):  # one box
                 whole = rows >= 64 or rows & (rows - 1) == 0
                 require(whole, field, rows, "a power of two below 64, of an operand contiguous along it")
-        # What blocks of a cluster share comes in rows, or boxes where it is turned (boxes.py); of the left operand,
-        # whose rows the instruction counts, no box is beyond the tile.
-        if row.turned("a_desc" if row.family.swap_ab else "b_desc") and row.right < 64:
-            require(c.below == 1, "cluster", c.cluster, f"{c.across}: {row.right} rows are one box")
-        unit = 64 if row.turned("b_desc" if row.family.swap_ab else "a_desc") else 8
-        shares = math.ceil(row.left / unit)
-        require(shares % c.across == 0, "across", c.across, f"a divisor of {shares}, the units of {row.left}")
         line = 128 // DTYPES[row.problem.a].bytes
         require(c.block_k % line == 0, "block_k", c.block_k, f"a multiple of {line}, 128 bytes")
         require(row.right <= 256, "block_m" if row.family.swap_ab else "block_n", row.right, "256 or less")

@@ -12,6 +12,7 @@ from test_capi_fast import call_of, fast_rows, maps
 from test_capi_threads import PROGRAMS, SANITIZERS, sanitized, sources
 
 from kernels.table.boxes import box_of as table_box
+from kernels.table.boxes import shares_k
 from kernels.table.families import DENSE_SM90
 from kernels.table.model import SHARED_ELEMENTS, SHARED_ROWS
 
@@ -31,7 +32,7 @@ def box_of(launch: dict, name: str) -> tuple[int, int]:
 
 @in_stand_in()
 def test_boxes_are_those_of_the_tile_and_d_leaves_by_as_many_as_its_width_needs():
-    seen, forms, lines = set(), set(), set()
+    seen, forms, lines, by_k = set(), set(), set(), set()
     for v in persistent_rows():
         ok(call_of(v).run())
         launch, swap = last_launch(), DENSE_SM90[v.family].swap_ab
@@ -39,12 +40,14 @@ def test_boxes_are_those_of_the_tile_and_d_leaves_by_as_many_as_its_width_needs(
         across = config["across"]
         below = config["cluster"] // across
         a, b = box_of(launch, "a"), box_of(launch, "b")
-        turned_a = v.block_k, table_box(v.block_m, below if swap else 1)
-        turned_b = v.block_k, table_box(v.block_n, 1 if swap else below)
+        share_a, share_b = (below, across) if swap else (across, below)
+        turned_a = v.block_k // (share_a if shares_k(v.block_m, share_a) else 1), table_box(v.block_m)
+        turned_b = v.block_k // (share_b if shares_k(v.block_n, share_b) else 1), table_box(v.block_n)
+        by_k |= {v.block_k // rows for (rows, _), turned in ((a, v.trans_a), (b, not v.trans_b)) if turned}
         inner = 32 if v.a_type == "f32" else 64  # 128 bytes
         assert v.ctas == config["cluster"], v.name
-        assert a == (turned_a if v.trans_a else (v.block_m // (below if swap else across), inner)), v.name
-        assert b == ((v.block_n // (across if swap else below), inner) if v.trans_b else turned_b), v.name
+        assert a == (turned_a if v.trans_a else (v.block_m // share_a, inner)), v.name
+        assert b == ((v.block_n // share_b, inner) if v.trans_b else turned_b), v.name
         forms.add((below, across))
         lines |= {rows for rows, turned in ((a[1], v.trans_a), (b[1], not v.trans_b)) if turned}
         width = v.block_m if swap else v.block_n
@@ -58,7 +61,7 @@ def test_boxes_are_those_of_the_tile_and_d_leaves_by_as_many_as_its_width_needs(
             if name in used:
                 assert size in box_of(launch, name), (v.name, name)
         seen |= used
-    assert lines >= {32, 64}
+    assert lines >= {32, 64} and by_k >= {1, 2, 4}
     assert seen == {"d", "d_2", "d_4", "d_8"} and forms >= {(1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (2, 2), (4, 2)}
 
 

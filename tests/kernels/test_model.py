@@ -1,5 +1,6 @@
 """The formula of kernels/table/model.py and its mirror in C give the same times; measured winners run. Needs no GPU."""
 
+import collections
 import dataclasses
 import itertools
 import random
@@ -128,7 +129,10 @@ def drawn(name: str, seed: int) -> Problem:
 def test_c_and_python_expect_the_same_time():
     fitted = [name for name, row in ROWS.items() if row.fit]
     seen, classes, kinds, splits = 0, set(), set(), {}
-    for name, seed in itertools.product(fitted, range(6)):
+    rows_of = collections.Counter(ROWS[name].family.full_name for name in fitted)
+    for name, seed in itertools.product(fitted, range(90)):
+        if seed >= 6 and rows_of[ROWS[name].family.full_name] > 6:
+            continue  # six seeds find products for one of them
         problem = drawn(name, seed)
         choice = problem.explain()
         if choice == UNSUPPORTED:

@@ -13,7 +13,7 @@ from sample import ROOT
 from build.tune.candidates import TYPES as MEASURED
 from build.tune.candidates import candidates
 from kernels.table.activations import ACTIVATIONS
-from kernels.table.boxes import box_of, whole_rows
+from kernels.table.boxes import box_of, shares_k, whole_rows
 from kernels.table.dtypes import DTYPES, TYPES
 from kernels.table.model import tuned
 from kernels.table.sm90 import hopper_variant
@@ -264,16 +264,17 @@ def test_whose_blocks_share_all_tiles_has_what_adds_up_behind_it():
     measured = [row for kind in MEASURED for row in candidates(90, kind)]
     for rows in (shipped, measured):
         streams = [row for row in rows if row.family.split == "stream"]
-        assert len(streams) > 40
+        assert len(streams) > 20
         assert all(adders.get((row.problem.a, row.problem.d)) == row.config.group_m for row in streams)
     for a, d in (("bf16", "f32"), ("e4m3", "bf16")):
         assert hopper_variant(Problem("gemm", a, d, "exact", "nt"), "stream_pingpong", 128, 160, 64) is None
 
 
 def flex(
-    family: str = "flex_coop", layout: str = "nt", d: str = "bf16", tile=(128, 144, 64), cluster: int = 1
-) -> Variant:
-    row = hopper_variant(Problem("gemm", "bf16", d, "exact", layout), family, *tile, cluster)
+    family: str = "flex_coop", layout: str = "nt", d: str = "bf16", tile=(128, 144, 64), cluster: int = 1,
+    across: int = 1,
+) -> Variant:  # fmt: skip
+    row = hopper_variant(Problem("gemm", "bf16", d, "exact", layout), family, *tile, cluster, across)
     assert row is not None
     return row
 
@@ -287,11 +288,17 @@ def test_persistent_rows_are_legal_and_leave_room_for_their_barriers():
         come = 0
         for name, size, is_right in (("a_desc", c.block_m, row.family.swap_ab), ("b_desc", c.block_n, False)):
             sharers = c.below if is_right or (name == "b_desc" and not row.family.swap_ab) else c.across
-            alike = row.box(name)[2] if row.turned(name) else 1  # rows that come at once
-            loads = math.ceil(size / (alike * sharers)) * alike  # by each sharer
-            assert loads * sharers < size + max(64, size / 4), row.name  # little comes that is not the tile's
-            assert row.turned(name) or row.box_rows(name) == loads, row.name
-            come += loads * sharers
+            if row.turned(name):
+                _, lines, box = row.box(name)
+                rows = math.ceil(size / box) * box
+                some = lines if rows % (box * sharers) == 0 else lines // sharers  # of K, where boxes cannot be shared
+                assert row.box_rows(name) == (None if some == lines else some), row.name
+                assert some % 8 == 0, row.name  # what TMA swizzles together
+            else:
+                rows = math.ceil(size / sharers) * sharers
+                assert row.box_rows(name) == rows // sharers, row.name
+            assert rows < size + max(64, size / 4), row.name  # little comes that is not the tile's
+            come += rows
         owners = 1 if row.family.cooperative else 2
         part = min(128, 64 * DTYPES[row.problem.d].bytes)  # bytes of D's columns that leave together
         leaves = owners * row.left * part * c.buffers if row.family.store == "tma" else 0
@@ -320,23 +327,30 @@ def test_stages_and_buffers_are_as_many_as_were_measured_to_pay():
 
 
 @pytest.mark.parametrize(
-    ("rows", "sharers", "box", "whole"),
+    ("rows", "sharers", "box", "whole", "lines"),
     [
-        (32, 1, 32, 32),  # one box
-        (64, 1, 64, 64),
-        (96, 1, 32, 96),  # two of 64 would bring 128
-        (144, 1, 32, 160),
-        (160, 1, 32, 160),
-        (176, 1, 64, 192),  # three of 64 bring no more than six of 32
-        (160, 2, 32, 192),  # each three
-        (256, 4, 64, 256),
-        (208, 1, 64, 256),  # more than 192 rows never come by 32
+        (32, 1, 32, 32, None),  # one box
+        (64, 1, 64, 64, None),
+        (64, 4, 64, 64, 16),  # of one box each loads 16 steps of K
+        (96, 1, 32, 96, None),  # two of 64 would bring 128
+        (144, 1, 32, 160, None),
+        (160, 1, 32, 160, None),
+        (176, 1, 64, 192, None),  # three of 64 bring no more than six of 32
+        (160, 2, 32, 160, 32),
+        (192, 2, 64, 192, 32),
+        (128, 2, 64, 128, None),  # each a box
+        (256, 4, 64, 256, None),
+        (256, 8, 64, 256, 8),
+        (208, 1, 64, 256, None),  # more than 192 rows never come by 32
     ],
 )
-def test_an_operand_contiguous_along_its_rows_comes_in_boxes_that_waste_least(rows, sharers, box, whole):
-    assert (box_of(rows, sharers), whole_rows(rows, True, sharers)) == (box, whole)
+def test_an_operand_contiguous_along_its_rows_comes_in_boxes_that_waste_least(rows, sharers, box, whole, lines):
+    assert (box_of(rows), whole_rows(rows, True, sharers)) == (box, whole)
+    assert shares_k(rows, sharers) == (lines is not None)
     row = hopper_variant(Problem("gemm", "bf16", "bf16", "exact", "tn"), "flex_coop_swap", rows, 128, 64, sharers)
     assert row and row.box("a_desc") == ("bf16", 64, box)  # its A is on the instruction's right
+    assert row.box_rows("a_desc") == lines
+    row.check()
 
 
 @pytest.mark.parametrize(
@@ -355,6 +369,10 @@ def test_rows_that_are_not_turned_are_shared_to_the_row(rows, sharers, whole):
         (flex("flex_coop_swap", tile=(144, 128, 64), cluster=2), {"a_desc": 72, "b_desc": 128}),
         (flex("flex_pingpong_swap", tile=(136, 64, 64), cluster=4), {"a_desc": 34, "b_desc": 64}),
         (flex(layout="tt"), {"a_desc": None, "b_desc": 144}),  # contiguous along M: 64 x 64 as declared
+        # What is contiguous along N is shared by boxes, or where these are too few by steps in K.
+        (flex("pingpong", layout="nn", tile=(128, 128, 64), cluster=2), {"a_desc": 128, "b_desc": None}),
+        (flex("pingpong", layout="nn", tile=(128, 64, 64), cluster=4), {"a_desc": 128, "b_desc": 16}),
+        (flex("pingpong", layout="tn", tile=(64, 128, 64), cluster=4, across=4), {"a_desc": 16, "b_desc": None}),
         (flex(tile=(128, 88, 64)), {"d_desc": None, "d_desc_2": 0, "d_desc_4": None, "d_desc_8": None}),
         (flex(d="f32", tile=(128, 96, 64)), {"d_desc": None, "d_desc_2": 0, "d_desc_4": 0, "d_desc_8": 0}),
         (flex("coop", tile=(128, 256, 64)), {"a_desc": 128, "b_desc": 256, "d_desc": None}),

@@ -38,6 +38,7 @@ def consume(
     """A warpgroup: multiply and store its ROWS rows of every unit or, with pingpong, of every second one."""
     FIRST: gl.constexpr = 0 if PINGPONG else NUMBER * ROWS
     meet(tiles.CLUSTER)
+    stages = stages.of_consumer()
     gdc_wait()  # what the kernel before this one reads may be our D, what it writes our C
     first = tiles.first()
     stride = tiles.stride()

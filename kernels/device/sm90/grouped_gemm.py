@@ -285,7 +285,9 @@ def grouped_gemm_pingpong(
     b_desc = describe(a_ptr, ld, BLOCK_N, BLOCK_K, TRANS_B, BLOCK_N, BLOCK_K)
     left = buffers_for(a_desc, STAGES, BLOCK_M, TRANS_A)
     right = buffers_for(b_desc, STAGES, BLOCK_N, not TRANS_B)
-    stages = Stages(left, right, barriers(STAGES), barriers(STAGES), STAGES, BLOCK_K, 1, 1, False, 2, False, False)
+    stages = Stages(
+        left, right, barriers(STAGES), barriers(STAGES), gl.to_tensor(0), STAGES, BLOCK_K, 1, 1, False, 2, False, False
+    )  # fmt: skip
     tables = Tables(
         a_ptrs, b_ptrs, group_m, group_n, group_k, group_lda, group_ldb, groups, alpha != 0.0,
         BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, ALIGN,

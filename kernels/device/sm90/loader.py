@@ -13,7 +13,14 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.device.sm90.loader_assembly import arrive_at_sharers, clear_lines, load_assembly, wait_for_phase
+from kernels.device.sm90.loader_assembly import (
+    barrier_told,
+    clear_lines,
+    load_assembly,
+    shares_k,
+    tell_barrier,
+    wait_for_phase,
+)
 
 UNIT = gl.constexpr(8)  # rows of a buffer that are swizzled together
 LINE = gl.constexpr(128)
@@ -56,11 +63,11 @@ class Operand:
     """One operand's buffers, those of all stages."""
 
     bufs: gl.shared_memory_descriptor
-    ROWS: gl.constexpr  # of a tile, in whole units, as many for each sharer
+    ROWS: gl.constexpr  # of a tile, in whole units; of one that is not turned as many for each sharer
     LINES: gl.constexpr  # of a row in a step; of a turned one boxes are as many times 64 lines
     TURNED: gl.constexpr
     BOX: gl.constexpr  # rows of a turned one in a line
-    SHARERS: gl.constexpr  # blocks of the cluster that need the same rows: each loads its share for all
+    SHARERS: gl.constexpr  # blocks of the cluster that need the same rows: each loads its share of rows, or K, for all
     APART: gl.constexpr  # ranks from one of them to the next
     RUN: gl.constexpr  # rows of a box of which a tile may need none; 0: it needs all
     HALVES: gl.constexpr  # runs of rows that a tile has of it: of a gated product's B two, the gate's and up's
@@ -72,17 +79,27 @@ class Operand:
         return slot * (self.ROWS * self.LINES * LINE) + FIRST * self.row_bytes()
 
     @gluon.jit
+    def share_at(self, slot, row, line):
+        """To what begins with this row, and this line of a box, of a stage."""
+        return self.at(slot, 0) + row * self.row_bytes() + line * self.BOX * 2
+
+    @gluon.jit
     def row_bytes(self):
         """From a row to the next, of a turned one in the mean."""
         return (self.LINES if self.TURNED else 1) * LINE
 
     @gluon.jit
     def own_share(self):
-        """First row of those that this block loads."""
-        first = 0
+        """What this block loads of what it shares, by the first of it: its row, and its line of each box."""
+        row = 0
+        line = 0
         if self.SHARERS > 1:
-            first = gl.program_id(0) // self.APART % self.SHARERS * (self.ROWS // self.SHARERS)
-        return first
+            rank = gl.program_id(0) // self.APART % self.SHARERS
+            if shares_k(self.ROWS, self.TURNED, self.BOX, self.SHARERS):
+                line = rank * (64 * self.LINES // self.SHARERS)
+            else:
+                row = rank * (self.ROWS // self.SHARERS)
+        return row, line
 
     @gluon.jit
     def clear(self, slot, last, IN_CLUSTER: gl.constexpr):
@@ -106,6 +123,7 @@ class Stages:
     right: Operand
     empty: gl.shared_memory_descriptor
     ready: gl.shared_memory_descriptor
+    told: gl.tensor  # where blocks share what they load, of a warpgroup that multiplies, by thread: see barrier_told
     STAGES: gl.constexpr
     BLOCK_K: gl.constexpr
     CLUSTER: gl.constexpr  # blocks that share what they load
@@ -138,15 +156,16 @@ class Stages:
             facts_of(self.left), facts_of(self.right), self.RANK, LINE * 8 // self.left.bufs.dtype.primitive_bitwidth,
             self.IN_CLUSTER, gl.num_warps() * 32,
         )  # fmt: skip
-        first, left_first = self.right.own_share(), self.left.own_share()
+        first, first_k = self.right.own_share()
+        left_first, left_first_k = self.left.own_share()
         thread = gl.to_tensor(0)
         if gl.num_warps() > 1:
             thread = thread_number()
         gl.inline_asm(
-            ASSEMBLY, "r,r,r,r,r,r,r,r,r,r,r,r,~{memory}",
-            [self.left.bufs, self.left.at(slot, 0) + left_first * self.left.row_bytes(), left + left_first, left_plane,
-             self.right.bufs, self.right.at(slot, 0) + first * self.right.row_bytes(), right + first, right_plane,
-             k, self.ready.index(slot), gl.to_tensor(pred).to(gl.int32), thread],
+            ASSEMBLY, "r,r,r,r,r,r,r,r,r,r,r,r,r,~{memory}",
+            [self.left.bufs, self.left.share_at(slot, left_first, left_first_k), left + left_first, left_plane,
+             self.right.bufs, self.right.share_at(slot, first, first_k), right + first, right_plane,
+             k + left_first_k, k + first_k, self.ready.index(slot), gl.to_tensor(pred).to(gl.int32), thread],
             [], is_pure=False,
         )  # fmt: skip
 
@@ -192,20 +211,35 @@ class Stages:
             gl.inline_asm(wait_for_phase(True), "r,r,r,~{memory}", [bar, parity, there.to(gl.int32)], [], is_pure=False)
 
     @gluon.jit
+    def of_consumer(self):
+        """The same, for a warpgroup that multiplies."""
+        if self.CLUSTER > 1:
+            thread = thread_number()
+            told = gl.inline_asm(
+                barrier_told(self.CLUSTER, self.ACROSS), "=r,r,r", [self.empty.index(0), thread], thread.type,
+                is_pure=False,
+            )  # fmt: skip
+            return Stages(
+                self.left, self.right, self.empty, self.ready, told, self.STAGES, self.BLOCK_K, self.CLUSTER,
+                self.ACROSS, self.SWAP, self.RANK, self.IN_CLUSTER, self.BY_THREADS,
+            )  # fmt: skip
+        else:
+            return self
+
+    @gluon.jit
     def release(self, step, pred=True):
-        """To all blocks that write into this one's buffers; of a cluster each warp tells for itself."""
+        """To all blocks that write into this one's buffers; once for a warpgroup, whose instructions end together."""
         self.release_at(step % self.STAGES, pred)
 
     @gluon.jit
     def release_at(self, slot, pred=True):
-        bar = self.empty.index(slot)
         if self.CLUSTER > 1:
             gl.inline_asm(
-                arrive_at_sharers(self.CLUSTER, self.ACROSS), "r,r,~{memory}",
-                [bar, gl.to_tensor(pred).to(gl.int32)], [], is_pure=False,
+                tell_barrier(), "r,r,r,~{memory}", [self.told, self.told + slot * 8, gl.to_tensor(pred).to(gl.int32)],
+                [], is_pure=False,
             )  # fmt: skip
         else:
-            mbarrier.arrive(bar, count=1, pred=pred)
+            mbarrier.arrive(self.empty.index(slot), count=1, pred=pred)
 
 
 @gluon.jit
@@ -241,7 +275,7 @@ def make_operand(
 ):  # fmt: skip
     """BLOCK and layout are those of a unit of it: 8 rows, or of a turned one the rows of a box."""
     BOX: gl.constexpr = BLOCK[1]
-    STEP: gl.constexpr = BOX * SHARERS if TURNED else UNIT
+    STEP: gl.constexpr = BOX if TURNED else UNIT
     WHOLE: gl.constexpr = (ROWS + STEP - 1) // STEP * STEP
     LINES: gl.constexpr = lines_of(BLOCK_K, dtype)
     COUNT: gl.constexpr = STAGES * WHOLE // (BOX if TURNED else UNIT) * (1 if TURNED else LINES)
@@ -286,9 +320,9 @@ def make_stages(
         ready = barriers(STAGES, ARRIVALS)
         empty = ready
     else:
-        # Of a cluster each warp tells, those of the blocks that this one loads for.
-        empty = barriers(STAGES, OWNERS if CLUSTER == 1 else OWNERS * 4 * (BELOW + ACROSS - 1))
+        empty = barriers(STAGES, OWNERS * (BELOW + ACROSS - 1))  # told by all blocks that this one loads for
         ready = barriers(STAGES, ARRIVALS)
     return Stages(
-        left, right, empty, ready, STAGES, BLOCK_K, CLUSTER, ACROSS, SWAP, RANK, IN_CLUSTER or CLUSTER > 1, False
+        left, right, empty, ready, gl.to_tensor(0), STAGES, BLOCK_K, CLUSTER, ACROSS, SWAP, RANK,
+        IN_CLUSTER or CLUSTER > 1, False,
     )  # fmt: skip

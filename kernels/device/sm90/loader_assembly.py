@@ -14,14 +14,14 @@ def load_assembly(left, right, rank, k_line, in_cluster, threads):
     are (PARAMETER, ROWS, LINES, TURNED, BOX, SHARERS, APART, RUN, HALVES) of the operands. A tensor map is a parameter
     of the entry point: assembly names it. An operand without one does not come this way.
 
-    Inputs: of either operand buffers, bytes from there to the stage, row and plane; first in K; barrier; whether, or
-    how many runs; the thread's number, where there are more than 32.
+    Inputs: of either operand buffers, bytes from there to what comes, row and plane; of either the first in K; barrier;
+    whether, or how many runs; the thread's number, where there are more than 32.
     """
 
     def boxes(operand):
         """(bytes, rows, elements of K) from the first to each box that this block loads, and which half it is of."""
         _, rows, lines, turned, box, sharers, _, run, halves = operand
-        share, half = rows // sharers, rows // halves
+        share, half = rows if shares_k(rows, turned, box, sharers) else rows // sharers, rows // halves
         if turned:
             return [(i * box * 128 * lines, i * box % half, 0, i * box // half) for i in range(share // box)]
         if run:
@@ -33,13 +33,13 @@ def load_assembly(left, right, rank, k_line, in_cluster, threads):
     lines = [
         "{ .reg .pred first, here; .reg .b32 x, to, own, bar, at, k, bytes; .reg .b16 mask; .reg .b64 map;",
         "elect.sync _|first, 0xffffffff;",
-        "setp.lt.and.u32 first, $11, 32, first;" if threads > 32 else "",
-        "setp.ne.and.s32 first, $10, 0, first;", "@!first bra done;", "mov.u32 bar, $9;", f"mov.u32 bytes, {total};",
+        "setp.lt.and.u32 first, $12, 32, first;" if threads > 32 else "",
+        "setp.ne.and.s32 first, $11, 0, first;", "@!first bra done;", "mov.u32 bar, $10;", f"mov.u32 bytes, {total};",
     ]  # fmt: skip
     if in_cluster:
         lines += ["mov.u32 x, %cluster_ctarank;", "mapa.shared::cluster.u32 bar, bar, x;"]
     if runs:
-        lines.append(f"mad.lo.u32 bytes, $10, {runs * 128}, bytes;")
+        lines.append(f"mad.lo.u32 bytes, $11, {runs * 128}, bytes;")
     lines.append("mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], bytes;")
     for operand, place in ((left, 0), (right, 4)):
         if not operand[0]:
@@ -53,14 +53,20 @@ def load_assembly(left, right, rank, k_line, in_cluster, threads):
         for i, (to, row, k, half) in enumerate(boxes(operand)):
             inside = (["at", "k"] if operand[3] else ["k", "at"]) + [str(half)] * halves
             at = ", ".join(inside + [f"${place + 3}"] * (rank - 2))
-            check = f"setp.gt.s32 here, $10, {i};\n@here " if operand[7] and i else ""
+            check = f"setp.gt.s32 here, $11, {i};\n@here " if operand[7] and i else ""
             lines += [
-                f"add.u32 to, own, {to};", f"add.s32 at, ${place + 2}, {row};", f"add.s32 k, $8, {k};",
+                f"add.u32 to, own, {to};", f"add.s32 at, ${place + 2}, {row};", f"add.s32 k, ${8 + place // 4}, {k};",
                 f"{check}cp.async.bulk.tensor.{rank + halves}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                 f"{'.multicast::cluster' if shared else ''} [to], [map, {{{at}}}], "
-                f"[{'$9' if shared else 'bar'}]{', mask' if shared else ''};",
+                f"[{'$10' if shared else 'bar'}]{', mask' if shared else ''};",
             ]  # fmt: skip
     return "\n".join([*lines, "done: }"])
+
+
+@gluon.constexpr_function
+def shares_k(rows, turned, box, sharers):
+    """Whether blocks that share an operand load a part of K of each of its boxes (kernels/table/boxes.py, the same)."""
+    return turned and rows % (box * sharers) != 0
 
 
 @gluon.constexpr_function
@@ -97,10 +103,11 @@ def sharers_mask(sharers, apart, some_others):
 
 
 @gluon.constexpr_function
-def arrive_at_sharers(blocks, across):
-    """Lane i of a warp tells the barrier of block i, where that is one that loads for this block: of `blocks` those in
-    its row of `across`, and those in its column. Released to the cluster by default; .release.cluster takes 0.5 us a
-    step."""
+def barrier_told(blocks, across):
+    """$0: where thread $2 of a warpgroup tells a block that a stage is empty, the first of that block's barriers, which
+    here is $1; else 0. It is told what loads for this block, of `blocks` those in its row of `across` and those in its
+    column, each once: block i by lane i of warp i % 4. Found once, since tiles of 64 x 64 wait for each instruction
+    that stands between two steps."""
     below = blocks // across
     here = (
         "mov.u32 own, %cluster_ctarank;\nxor.b32 own, own, lane;\n"  # 0 in the bits of what two blocks have in common
@@ -109,9 +116,19 @@ def arrive_at_sharers(blocks, across):
     )
     return (
         "{ .reg .pred told, same; .reg .b32 lane, at, own;\n"
-        f"mov.u32 lane, %laneid;\nsetp.lt.u32 told, lane, {blocks};\nsetp.ne.and.s32 told, $1, 0, told;\n"
-        f"{here if across > 1 else ''}@told mapa.shared::cluster.u32 at, $0, lane;\n"
-        "@told mbarrier.arrive.shared::cluster.b64 _, [at]; }"
+        f"mov.u32 lane, %laneid;\nsetp.lt.u32 told, lane, {blocks};\n"
+        "shr.u32 at, $2, 5;\nxor.b32 at, at, lane;\nand.b32 at, at, 3;\nsetp.eq.and.u32 told, at, 0, told;\n"
+        f"{here if across > 1 else ''}mov.u32 $0, 0;\n@told mapa.shared::cluster.u32 $0, $1, lane; }}"
+    )
+
+
+@gluon.constexpr_function
+def tell_barrier():
+    """The barrier at $1, if the first of them, $0, is not 0 and $2 is neither. Released to the cluster by default;
+    .release.cluster takes 0.5 us a step."""
+    return (
+        "{ .reg .pred told; setp.ne.s32 told, $0, 0; setp.ne.and.s32 told, $2, 0, told;\n"
+        "@told mbarrier.arrive.shared::cluster.b64 _, [$1]; }"
     )
 
 

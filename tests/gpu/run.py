@@ -1,9 +1,13 @@
-"""Run the GPU suite and write what it found as JSON: `python tests/gpu/run.py`. Not for pytest; allows no triton."""
+"""Run the GPU suite and write what it found as JSON: `python tests/gpu/run.py`. Not for pytest; allows no triton.
+
+SIGTERM, which `timeout` sends, ends it after the check that runs: what was found so far is written, out of time.
+"""
 
 import argparse
 import datetime
 import json
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -121,6 +125,10 @@ class Run:
     def over(self) -> bool:
         self.out_of_time = self.out_of_time or self.seconds > self.limit
         return self.dead or self.out_of_time
+
+    def end(self, *_) -> None:
+        """Nothing new begins."""
+        self.limit = 0
 
     def add(self, name: str, problems: list[str]) -> None:
         self.checks[name] = self.checks.get(name, 0) + 1
@@ -262,17 +270,19 @@ def main(argv=None) -> int:
     part = f"part {ctx.part}/{ctx.parts}"  # tests/gpu/races.py reads this line and the last
     print(f"build {lib.info()['build_id']} on {name}, sm_{ctx.target}: {args.only or 'all'}, {part}", flush=True)
     run = Run(ctx, args.seconds)
+    usual = signal.signal(signal.SIGTERM, run.end)
     for check in EDGE:
         cuda_only = check.__name__ in CUDA_CHECKS
         if wanted(args, check) and not run.over and (run.ctx.cuda or not cuda_only):
             run.edge(check)
     if args.only in (None, "random"):
         run.random(args.random, 300 if args.stand_in else 3000)
-    timing = speed(run.ctx) if run.ctx.cuda and not run.dead and not args.only else None
+    timing = speed(run.ctx) if run.ctx.cuda and not (run.dead or run.out_of_time or args.only) else None
     found = report(run, args, name, timing)
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / f"gpu_{re.sub(r'[^A-Za-z0-9.-]+', '_', name)}.json"
     path.write_text(json.dumps(found, indent=1) + "\n")
+    signal.signal(signal.SIGTERM, usual)
     print(f"\n{'check':16}{'run':>8}{'failed':>8}")
     for check, count in run.checks.items():
         print(f"{check:16}{count:8}{run.failures.get(check, 0):8}")

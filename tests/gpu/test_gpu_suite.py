@@ -288,6 +288,17 @@ def test_runner_reports(tmp_path):
     assert status == 1 and found["passed"] == 0
 
 
+def test_a_runner_that_is_told_to_end_writes_what_it_found(tmp_path):
+    command = [sys.executable, str(ROOT / "tests" / "gpu" / "run.py"), "--stand-in", "--out", str(tmp_path)]
+    with subprocess.Popen([*command, "--only", "random", "--random", "100000"], stdout=subprocess.PIPE) as runs:
+        runs.stdout.readline()  # what it runs; the next is of four seconds' work
+        runs.stdout.readline()
+        runs.terminate()
+        assert runs.wait(60) == 0
+    found = json.loads((tmp_path / "gpu_stand-in.json").read_text())
+    assert found["out_of_time"] and 0 < found["passed"] < 100000 and found["failed"] == 0
+
+
 def test_runner_does_a_part_and_names_what_it_runs(tmp_path):
     command = [sys.executable, str(ROOT / "tests" / "gpu" / "run.py"), "--stand-in", "--out", str(tmp_path), "--only"]
     done = subprocess.run([*command, "once", "--part", "2/3"], capture_output=True, text=True)

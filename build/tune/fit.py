@@ -31,6 +31,7 @@ from kernels.table.sm90 import with_more_types
 from kernels.table.spec import CUTS, LAYOUTS, Variant
 
 ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other takes
+KNOWN_SHARE = 0.1  # of a layout's shapes: a tile that was run on fewer is not dropped
 
 # kind -> loss on average, most tiles
 USUAL = {
@@ -119,17 +120,17 @@ def missed_least(us: np.ndarray, weights: np.ndarray, loss: float, stay: set[int
 
 
 def dropped(measured: Measured, chosen: dict[str, list[int]], loss: float) -> dict[str, list[int]]:
-    """The tiles of each layout without those that are missed least, on shapes that most of them were run on; what ships
-    with other types stays."""
+    """The tiles of each layout without those that are missed least, on shapes that eight of them or more were run on.
+    What ships with other types stays, and what was run on few shapes: nobody knows what others would lose by it."""
     found = {}
     for layout, own in chosen.items():
-        us = measured.us[np.equal(measured.layouts, LAYOUTS.index(layout))][:, own]
-        weights = measured.weights[np.equal(measured.layouts, LAYOUTS.index(layout))]
+        there = np.equal(measured.layouts, LAYOUTS.index(layout))
+        us, weights = measured.us[there][:, own], measured.weights[there]
         run = np.isfinite(us).sum(axis=1) >= 8
         us, weights = us[run], weights[run]
         tiles = [tuple(tile_of(measured.tiles[measured.names[i]])) for i in own]
-        more = with_more_types(tiles)
-        stay = {i for i, tile in enumerate(tiles) if tile in more}
+        more, few = with_more_types(tiles), np.isfinite(us).mean(axis=0) < KNOWN_SHARE
+        stay = {i for i, tile in enumerate(tiles) if tile in more or few[i]}
         gone = missed_least(np.minimum(us, FAR * us.min(axis=1, keepdims=True)), weights, loss, stay)
         print(f"of {layout} go {', '.join(measured.names[own[i]] for i in gone) or 'none'}")
         found[layout] = [tile for i, tile in enumerate(own) if i not in gone]

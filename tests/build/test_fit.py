@@ -86,6 +86,22 @@ def test_tiles_leave_by_what_the_others_miss_until_too_much_is_lost():
     assert fit.missed_least(us, np.array([9.0, 1.0, 1.0]), 0.004, set()) == [1]  # where the first shape weighs most
 
 
+def test_what_ships_with_other_types_or_was_run_on_few_shapes_is_not_dropped():
+    rows = [v for v in TABLE if v.problem.layout == "nt" and v.config.cluster == 1 and v.family.persistent][:20]
+    own = [v.fit_name for v in rows]
+    first, never, seldom = own[0], own[16], own[18]
+    made = []
+    for i, (m, n, k, _) in enumerate(shapes(60)):
+        us = {name: 10.0 if j == i % 20 else 12.0 for j, name in enumerate(own)}
+        us |= dict.fromkeys((first, never), 30.0) | ({seldom: 30.0} if i == 3 else {})
+        if i != 3:
+            del us[seldom]
+        made.append({"m": m, "n": n, "k": k, "layout": "nt", "us": us, "known": False})
+    found = fit.Measured(made, rows)
+    left = fit.dropped(found, {"nt": list(range(20))}, 0.001)["nt"]
+    assert names(found, sorted(set(range(20)) - set(left))) == [never]
+
+
 def test_a_shape_that_people_run_outweighs_one_that_was_drawn():
     found = measured(lambda name, i, _: {FAST: 10.0, SLOW: 20.0}.get(name, 40.0) if i == 0 else
                      {FAST: 12.0, SLOW: 10.0}.get(name, 40.0), 5)  # fmt: skip

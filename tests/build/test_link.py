@@ -18,6 +18,8 @@ from build.compiler import Compiler
 from build.link import CSRC, check_library, header_functions, link
 from build.package import header_constant
 
+QUICK = Compiler(cflags=("-O0", "-U_FORTIFY_SOURCE"))  # where it does not matter how fast the code is
+
 
 def generated():
     rows = in_table_order(sample_rows())
@@ -73,7 +75,7 @@ def test_two_folders_give_the_same_bytes(tmp_path):
 def test_a_launcher_doctored_to_pass_alpha_as_double_does_not_build(tmp_path, csrc):
     doctor(csrc / "launch" / "call.h", "  float alpha, beta;\n", "  double alpha;\n  float beta;\n")
     with pytest.raises(BuildError, match="alpha has 4 bytes in the cubin"):
-        link(generated(), tmp_path / "libgemm.so", csrc)
+        link(generated(), tmp_path / "libgemm.so", csrc, QUICK)
     assert not (tmp_path / "libgemm.so").exists()
 
 
@@ -81,13 +83,13 @@ def test_a_leaked_symbol_fails_the_link(tmp_path, csrc):
     leak = '__attribute__((visibility("default"))) int libgemm_leak(void);\nint libgemm_leak(void) { return 1; }\n'
     (csrc / "leak.c").write_text(leak)
     with pytest.raises(BuildError, match=r"leaked symbols \['libgemm_leak'\]"):
-        link(generated(), tmp_path / "libgemm.so", csrc)
+        link(generated(), tmp_path / "libgemm.so", csrc, QUICK)
 
 
 def test_a_missing_symbol_fails_the_link(tmp_path, csrc):
     doctor(csrc / "api" / "info.c", "int32_t libgemm_abi(void) { return LIBGEMM_ABI; }\n", "")
     with pytest.raises(BuildError, match=r"missing \['libgemm_abi'\]"):
-        link(generated(), tmp_path / "libgemm.so", csrc)
+        link(generated(), tmp_path / "libgemm.so", csrc, QUICK)
 
 
 def test_a_symbol_newer_than_glibc_2_17_fails_the_link(tmp_path, csrc):
@@ -98,7 +100,7 @@ def test_a_symbol_newer_than_glibc_2_17_fails_the_link(tmp_path, csrc):
         "void *volatile keep = (void *)taste;\n"
     )
     with pytest.raises(BuildError, match=r"needs glibc 2\.\d+; at most 2\.17 is allowed"):
-        link(generated(), tmp_path / "libgemm.so", csrc)
+        link(generated(), tmp_path / "libgemm.so", csrc, QUICK)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_a_library_that_is_not_hardened_fails_the_link(tmp_path, monkeypatch, ol
     flags = [new if flag == old else flag for flag in build.compiler.LDFLAGS]
     monkeypatch.setattr(build.compiler, "LDFLAGS", flags)
     with pytest.raises(BuildError, match=words):
-        link(generated(), tmp_path / "libgemm.so")
+        link(generated(), tmp_path / "libgemm.so", compiler=QUICK)
 
 
 def test_a_missing_compiler_is_named_with_its_package(tmp_path):
@@ -128,7 +130,7 @@ def test_a_failed_link_leaves_the_old_library(tmp_path, csrc):
     path.write_bytes(b"old")
     doctor(csrc / "api" / "error.c", "return last_error; }", "return last_error }")
     with pytest.raises(BuildError, match=r"error\.c"):
-        link(generated(), path, csrc)
+        link(generated(), path, csrc, QUICK)
     assert path.read_bytes() == b"old"
 
 

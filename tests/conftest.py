@@ -10,7 +10,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Files of few tests that take long. A worker takes whole files (xdist's loadfile): these first, so that no core is idle
 # while another runs the last of them.
-LONG = ("test_fuzz", "test_numerics", "test_gpu_suite", "test_numerics_cut", "test_capi_threads", "test_capi_cluster")
+LONG = (
+    "test_fuzz", "test_numerics", "test_gpu_runner", "test_gpu_suite", "test_numerics_cut", "test_capi_threads",
+    "test_capi_cluster",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items):

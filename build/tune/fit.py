@@ -27,7 +27,7 @@ from kernels.table import model
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import REFERENCE
 from kernels.table.model import FAR
-from kernels.table.sm90 import with_more_types
+from kernels.table.sm90 import with_more
 from kernels.table.spec import CUTS, LAYOUTS, Variant
 
 ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other takes
@@ -129,7 +129,7 @@ def dropped(measured: Measured, chosen: dict[str, list[int]], loss: float) -> di
         run = np.isfinite(us).sum(axis=1) >= 8
         us, weights = us[run], weights[run]
         tiles = [tuple(tile_of(measured.tiles[measured.names[i]])) for i in own]
-        more, few = with_more_types(tiles), np.isfinite(us).mean(axis=0) < KNOWN_SHARE
+        more, few = with_more(tiles), np.isfinite(us).mean(axis=0) < KNOWN_SHARE
         stay = {i for i, tile in enumerate(tiles) if tile in more or few[i]}
         gone = missed_least(np.minimum(us, FAR * us.min(axis=1, keepdims=True)), weights, loss, stay)
         print(f"of {layout} go {', '.join(measured.names[own[i]] for i in gone) or 'none'}")

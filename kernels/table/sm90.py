@@ -137,11 +137,20 @@ def alone_and_shared(tiles: list[tuple]) -> tuple[list[tuple], list[tuple]]:
     return [tile for tile in tiles if len(tile) == 4], [tile for tile in tiles if len(tile) > 4]
 
 
-def with_more_types(tiles: list[tuple]) -> set[tuple]:
-    """Of a layout's tiles those that also ship with other types or with an activation."""
+def with_activation(alone: list[tuple]) -> list[tuple]:
+    """Of tiles whose blocks share no loads those that also ship with an activation."""
+    return [tile for tile in alone if not DENSE_SM90[tile[0]].light_epilogue][:ACTIVATED]
+
+
+def first_of(tiles: list[tuple]) -> list[tuple]:
+    """Of a layout's tiles those that also ship with other types."""
     alone, shared = alone_and_shared(tiles)
-    heavy = [tile for tile in alone if not DENSE_SM90[tile[0]].light_epilogue]
-    return {*alone[:FIRST], *shared[:FIRST_SHARED], *heavy[:ACTIVATED]}
+    return [*alone[:FIRST], *shared[:FIRST_SHARED]]
+
+
+def with_more(tiles: list[tuple]) -> set[tuple]:
+    """Both."""
+    return {*first_of(tiles), *with_activation(alone_and_shared(tiles)[0])}
 
 
 def tuned_rows(problem: Problem, *, blocks: bool = False):
@@ -150,22 +159,21 @@ def tuned_rows(problem: Problem, *, blocks: bool = False):
     if found is None:
         return
     tiles = found.tiles[problem.layout]
-    alone, shared = alone_and_shared(tiles)
-    heavy = [tile for tile in alone if not DENSE_SM90[tile[0]].light_epilogue]
+    heavy, first = with_activation(alone_and_shared(tiles)[0]), first_of(tiles)
     if problem.d == "f32" or (DTYPES[problem.a].scaled and problem.d == "f16"):
-        tiles = (*alone[:FIRST], *shared[:FIRST_SHARED])
+        tiles = first
     if problem.d == "e4m3":
         if problem.precision == "fast":
-            kept = [tile for tile in tiles if tile[1] <= ROWS_E4M3 or not DENSE_SM90[tile[0]].swap_ab]
-            alone, shared = [LARGEST_E4M3, *(t for t in kept if len(t) == 4)], [t for t in kept if len(t) > 4]
+            tiles = [LARGEST_E4M3, *(t for t in tiles if t[1] <= ROWS_E4M3 or not DENSE_SM90[t[0]].swap_ab)]
+        alone, shared = alone_and_shared(tiles)
         tiles = (*alone[:FIRST_E4M3], *shared[:FIRST_SHARED])
     own = dict.fromkeys((*tiles, *(FLOAT if problem.a == "f32" else ())))
     paired = problem.a == "e4m3" and problem.d not in ("f16", "e4m3")
-    mixed = (*alone[:FIRST], *shared[:FIRST_SHARED], MASKED) if paired else ()
+    mixed = (*first, MASKED) if paired else ()
     for tile in (*own, MASKED):
         wide = problem.a == "f32" or (DENSE_SM90[tile[0]].cooperative and problem.d == "f32")
         for activated in (False, True):
-            if activated and (tile not in (*heavy[:ACTIVATED], MASKED) or wide):
+            if activated and (tile not in (*heavy, MASKED) or wide):
                 continue
             row = hopper_variant(problem, *tile, activated=activated, blocks=blocks)
             if row is not None:

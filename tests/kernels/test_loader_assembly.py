@@ -13,10 +13,10 @@ from kernels.table.boxes import shares_k as table_shares_k
 LINE = 128
 
 
-def described(rows: int, turned: bool, sharers: int, lines: int = 1) -> tuple:
+def described(rows: int, turned: bool, sharers: int) -> tuple:
     """As loader.facts_of has them."""
     whole = whole_rows(rows, turned, sharers)
-    return "map", whole, lines, turned, box_of(rows) if turned else 0, sharers, 1, 0, 1
+    return "map", whole, 1, turned, box_of(rows) if turned else 0, sharers, 1, 0, 1
 
 
 def boxes(assembly: str) -> list[tuple[int, int, int]]:

@@ -181,7 +181,7 @@ def test_candidates_of_bytes_are_those_whose_kernels_take_scales_and_hold_two_su
             v.check()
             assert (v.problem.a, v.problem.precision, v.problem.layout) == ("e4m3", precision, "nt")
         assert {(v.config.below, v.config.across) for v in rows} == {
-            (1, 1), (2, 1), (1, 2), (4, 1), (1, 4), (2, 2), (4, 2)
+            (1, 1), (2, 1), (1, 2), (4, 1), (1, 4), (2, 2), (4, 2), (8, 1)
         }  # fmt: skip
         reduced = [v for v in rows if v.family.split == "cluster"]
         most = max(v.left * v.right // (v.config.warps // 4) for v in reduced)

@@ -3,6 +3,7 @@
 `StandIn(break_it=...)` makes one deliberate fault, so that a test can prove that the suite notices it.
 """
 
+from functools import cached_property
 from types import SimpleNamespace
 
 import torch
@@ -53,6 +54,11 @@ class StandIn(Layers, Casts):
         pass
 
     def variants(self) -> list:
+        return list(self.all_variants)
+
+    @cached_property
+    def all_variants(self) -> list:
+        """Made once: each call is checked against them."""
         found = []
         for op in sorted(set(ENTRIES.values())):
             for i, (a, d, precision) in enumerate(types_of(op)):

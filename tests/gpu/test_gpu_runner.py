@@ -1,6 +1,7 @@
 """The runner of the GPU suite, in processes of its own on the stand-in, and what joins the reports of parts. No GPU."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -76,11 +77,12 @@ print(json.dumps([sorted([*parted, "random"]), sorted(run.IN_PARTS)]))
 @pytest.fixture(scope="module")
 def halves(tmp_path_factory) -> list[Path]:
     """The reports of both halves of a run on the stand-in."""
-    found = []
+    found, environment = [], {**os.environ, "OMP_NUM_THREADS": "1"}  # more only wait beside other tests
     for part in ("1/2", "2/2"):
         folder = tmp_path_factory.mktemp("half")
         command = [sys.executable, str(ROOT / "tests" / "gpu" / "run.py"), "--stand-in", "--random", "9"]
-        subprocess.run([*command, "--part", part, "--out", str(folder)], check=True, capture_output=True)
+        command += ["--part", part, "--out", str(folder)]
+        subprocess.run(command, check=True, capture_output=True, env=environment)
         found.append(folder / "gpu_stand-in.json")
     return found
 

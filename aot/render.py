@@ -20,7 +20,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 ALL_OPS = OPS + HELPERS  # the C enum op
 ALL_TYPES = TYPES + CAST_TYPES  # of C's type_index
-MOST_ROWS = 576  # of one problem; select/cost.c keeps an estimate of each. As many as tuning compares
+MOST_ROWS = 576  # of one problem; select/cost.c keeps an estimate of each. Room for all that tuning compares
 
 Row = tuple[Variant, Artifact]
 

@@ -70,7 +70,7 @@ def test_no_pattern_of_changed_words_leaves_the_checksum_as_it_was():
 
 def test_two_folders_give_the_same_bytes(tmp_path):
     one = link(generated(), tmp_path / "one" / "libgemm.so").library
-    generated.cache_clear()
+    generated.cache_clear()  # so that the text is made twice too
     other = link(generated(), tmp_path / "quite another folder" / "libgemm.so").library
     assert one.read_bytes() == other.read_bytes()
 

@@ -106,6 +106,8 @@ def run_compile(variant: Variant, target) -> None:
         if name not in constexprs and variant.divisible(name)
     }  # fmt: skip
     options = {"num_warps": variant.config.warps, "num_stages": variant.config.stages}
+    if variant.family.registers:
+        options["maxnreg"] = variant.family.registers
     # Where descriptors are made on the device the compiler writes shared memory of its own, for which nobody can.
     as_written = is_gluon(kernel) and "scratch" not in variant.guard
     with fences_as_written() if as_written else contextlib.nullcontext():

@@ -59,7 +59,8 @@ class Cache:
         boxes = {name: variant.box(name) for name in TENSORS if name in words}
         warps, stages = variant.config.warps, variant.config.stages
         chosen = assembler(variant.target, self.min_driver)
-        options = [constants, boxes, warps, stages, variant.architecture, chosen]
+        registers = variant.family.registers
+        options = [constants, boxes, warps, stages, registers, variant.architecture, chosen]
         facts = json.dumps([variant.name, variant.kernel, *options])
         return digest(self.toolchain, source, facts)
 

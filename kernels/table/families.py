@@ -21,6 +21,7 @@ class Family:
     persistent: bool = False  # as many blocks as fit on the device, each taking many tiles
     store: str = "registers"  # how a tile leaves: "tma", through shared memory, "reduce", from the sum, or "registers"
     light_epilogue: bool = False  # activations cost little, so that no row does without
+    registers: int = 0  # of a thread at most, so that more blocks fit on a multiprocessor; 0: as many as it takes
 
     @property
     def kernel(self) -> str:
@@ -120,10 +121,13 @@ SM90 = [
     Family(
         "grouped_gemm", "pingpong", "sm90.grouped_gemm", guards=("align16", "scratch"), persistent=True, store="tma"
     ),
+    # Three blocks of 256 threads on a multiprocessor: fewer leave memory idle.
+    Family("cast_transpose_rows", "words", "sm90.cast_transpose", guards=("align16",), registers=80),
 ]  # fmt: skip
 
 FAMILIES = {family.kernel: family for family in (*REFERENCE.values(), SPECIALIZED, PIPELINED, *SM90)}
 DENSE_SM90 = {family.name: family for family in SM90 if family.op == "gemm"}
 EXPERTS_SM90 = {family.name: family for family in SM90 if family.op == "moe_mm"}
 (POINTERS_SM90,) = (family for family in SM90 if family.op == "grouped_gemm")
+(TURNED_SM90,) = (family for family in SM90 if family.op == "cast_transpose_rows")
 PACKED_SM90 = {family.name: family for family in SM90 if family.op == "grouped_mm"}

@@ -3,7 +3,7 @@
 import itertools
 
 from kernels.table.dtypes import CAST_TYPES, DTYPES, TYPES
-from kernels.table.families import REFERENCE
+from kernels.table.families import REFERENCE, TURNED_SM90
 from kernels.table.sm90_grouped import is_taken
 from kernels.table.spec import CASTS_TO_D, LAYOUTS, OPS, Config, Problem, Variant
 
@@ -129,7 +129,9 @@ def cast_tiles(problem: Problem, sizes, target: int):
             # Aligned numbers of 16 bits are held two in a register.
             warps = min(8, 2 * warps) if guard and DTYPES[problem.a].bytes > 2 else warps
             config = Config(block_m, block_n, 8, warps, stages=1)
-            yield Variant(problem, config, REFERENCE[problem.op].kernel, target, guard)
+            by_words = target == 90 and guard and problem.op == TURNED_SM90.op and DTYPES[problem.a].bytes == 2
+            kernel = (TURNED_SM90 if by_words else REFERENCE[problem.op]).kernel
+            yield Variant(problem, config, kernel, target, guard)
 
 
 def expert_cast_rows(target: int):

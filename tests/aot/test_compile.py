@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from shipped import shipped
 
 from aot import compile as aot_compile
 from aot import params
@@ -52,6 +53,14 @@ def test_parameters_are_those_of_the_cubin_and_of_the_ptx_entry(artifact):
     assert (sizes["alpha"], sizes["M"], sizes["lda"], sizes["a_ptr"]) == (4, 4, 8, 8)
     offsets = [(p.offset, p.size) for p in artifact.params]
     assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(offsets))
+
+
+def test_no_kernel_takes_more_registers_than_its_family_may():
+    bound = [v for v in variants((90,)) if v.family.registers]
+    assert bound
+    for variant in bound:
+        made = shipped(variant)
+        assert made.registers <= variant.family.registers and made.local_bytes == 0, variant.name
 
 
 def test_facts_come_from_the_cubin(artifact):

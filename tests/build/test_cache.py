@@ -14,6 +14,7 @@ import build.cache
 from aot import compile as aot_compile
 from aot.compile import CompileError, compile_variant
 from build.cache import Cache
+from kernels.table.families import FAMILIES
 from kernels.table.spec import Config
 from kernels.table.targets import TARGETS
 from kernels.table.variants import variants
@@ -36,6 +37,12 @@ def test_the_key_follows_everything_of_a_variant_that_decides_its_cubin(tmp_path
     keys = {key(tmp_path), Cache(tmp_path, 525).key(VARIANT), *(key(tmp_path, variant) for variant in changed)}
     assert len(keys) == 5
     assert key(tmp_path, dataclasses.replace(VARIANT, rate=1)) == key(tmp_path)  # dispatch data is not in a cubin
+
+
+def test_the_key_follows_the_registers_that_a_family_may_take(tmp_path, monkeypatch):
+    before = key(tmp_path)
+    monkeypatch.setitem(FAMILIES, VARIANT.kernel, dataclasses.replace(VARIANT.family, registers=80))
+    assert key(tmp_path) != before
 
 
 def test_the_key_follows_the_assembler_of_the_target(tmp_path):

@@ -49,11 +49,16 @@ LAUNCHES = [
 ]
 
 
+def own(kernel: str, in_words: bool = True) -> str:
+    """Hopper has a kernel of its own for aligned 16-bit numbers whose D^T has scales of its own."""
+    return f"{kernel}_words" if (kernel, TARGET, in_words) == ("cast_transpose_rows", 90, True) else kernel
+
+
 @pytest.mark.parametrize(("granularity", "transposed", "kernels"), LAUNCHES)
 @in_stand_in()
 def test_a_cast_is_told_where_everything_is(granularity, transposed, kernels):
     made = launched(granularity, transposed)
-    assert [(x["kernel"], x["grid"][0]) for x in made] == kernels
+    assert [(x["kernel"], x["grid"][0]) for x in made] == [(own(kernel), blocks) for kernel, blocks in kernels]
     assert all("align16" in x["variant"] for x in made)
     found = values(made[-1])
     assert [found[x] for x in ("a_ptr", "q_ptr", "scale_ptr", "M", "N", "lda", "ldd")] == [
@@ -127,7 +132,7 @@ def test_e5m2_has_kernels_of_its_own(granularity, transposed, kernels):
         made = launched(granularity, transposed, d_type=E5M2, a=at(0) + 2 * odd, a_type=a_type)
         kinds = [v["variant"].split("__")[0].split("_")[-2:] for v in made]
         of_a = "bf16" if a_type == BF16 else "f32"
-        assert [x["kernel"] for x in made] == [kernel for kernel, _ in kernels]
+        assert [x["kernel"] for x in made] == [own(kernel, not odd and a_type == BF16) for kernel, _ in kernels]
         assert all(f"_{of_a}_{of_a}_e5m2_" in x["variant"] for x in made if x["kernel"] != "cast_amax"), kinds
         assert all(("align16" in x["variant"]) == (not odd) for x in made)
 

@@ -10,4 +10,5 @@ epilogue    epilogue.py: alpha, beta, bias, activation, and how a tile leaves: b
 kernels     gemm.py: dense, persistent, cooperative or pingpong; gemm_cluster.py: few tiles, whose K a cluster shares;
             grouped_mm_pingpong.py, grouped_mm_swap.py, grouped_mm_cluster.py: packed groups; grouped_gemm.py: arrays
             of pointers to large matrices, whose descriptors it makes on the device; moe_mm.py: layers of experts
+casts       cast_transpose.py: to 8 bits, by rows and transposed, each with scales of its own
 """

@@ -20,7 +20,7 @@ BF16, F16 = 10, 6
 ELEMENT_TYPE = re.compile(rf"(tensormap\.replace\.tile\.elemtype\.[^;]*, ){BF16:#x};")
 CONSTANTS = re.compile(r"\b(?:mov|selp)\.b16\s")  # may write one
 NUMBER = re.compile(r"[\s,](0x[0-9a-fA-F]+|-?\d+)(?=\s*[,;])")  # that is an operand
-INTEGERS = range(-1, 0x80)  # meant as such: as bfloat16 they are a NaN, 0 and what is below the smallest normal number
+INTEGERS = range(-1, 0x100)  # meant as such, a mask of eight blocks too: as bfloat16 a NaN, 0 and what is below 2^-125
 OPCODE = re.compile(r"\s*(?:@!?%p\d+\s+)?(\S+)")
 NAME = "the_entry"  # in the place of symbols, which name types too
 OF_BYTES = re.compile(r"(wgmma\.mma_async\.\S+\.f32)\.e4m3\.e4m3\b")  # the only instruction that knows what bytes are

@@ -14,7 +14,7 @@ from aot.artifact import Artifact
 from aot.elf import CubinError, read_cubin
 from aot.params import CompileError, check_params, kernel_function, make_boxes, takes_descriptors
 from aot.retype import e4m3_twin, retype, retype_metadata
-from aot.toolchain import WARP_SIZE, fences_as_written, offline
+from aot.toolchain import WARP_SIZE, offline, synchronized_as_written
 from kernels.table.arguments import ARGUMENTS
 from kernels.table.dtypes import DTYPES
 from kernels.table.spec import TARGETS, Variant
@@ -110,7 +110,7 @@ def run_compile(variant: Variant, target) -> None:
         options["maxnreg"] = variant.family.registers
     # Where descriptors are made on the device the compiler writes shared memory of its own, for which nobody can.
     as_written = is_gluon(kernel) and "scratch" not in variant.guard
-    with fences_as_written() if as_written else contextlib.nullcontext():
+    with synchronized_as_written() if as_written else contextlib.nullcontext():
         triton.compile(source(kernel, signature, constexprs, attrs), target=target, options=options)
 
 

@@ -9,6 +9,7 @@ from aot.params import CompileError
 from kernels.table.spec import TARGETS, Variant
 
 WARP_SIZE = 32
+PACKED_FLOATS = 100  # the first target with instructions on pairs of float32 (PTX ISA, fma.f32x2)
 
 # Triton's knobs that change the code: line info would put this folder's path into the cubin and change the machine
 # code; fp fusion's default flips between Triton releases. Read by Triton from the environment at each compilation.
@@ -97,14 +98,33 @@ def entry_symbol(name: str):
     return replaced(JITFunction, "repr", lambda function, _: name)
 
 
-def fences_as_written():
-    """Without the pass that adds a fence where shared memory is written, then read by TMA or the tensor cores. It
-    follows memory byte by byte, an eighth of a compilation. Kernels in Gluon say where their fences are
-    (fence_async_shared): it adds none, and tests/aot/test_fences.py compares the bytes."""
+@contextlib.contextmanager
+def synchronized_as_written():
+    """Without the passes that add a fence where shared memory is written, then read by TMA or the tensor cores, and a
+    barrier where one warp needs what another has read or written there. They follow memory byte by byte, a quarter of a
+    compilation. Kernels in Gluon say where both are (fence_async_shared, gl.barrier): the passes add none, and
+    tests/aot/test_synchronized.py compares the bytes."""
     from triton.backends.nvidia import compiler
 
-    passes = compiler.nvidia.passes.ttnvgpuir
-    return replaced(passes, "add_proxy_fence_insertion", lambda manager, capability: None)
+    passes = compiler.nvidia.passes
+    fences = replaced(passes.ttnvgpuir, "add_proxy_fence_insertion", lambda manager, capability: None)
+    with fences, replaced(passes.ttgpuir, "add_membar", lambda manager, capability, ptx_version: None):
+        yield
+
+
+def scalars_as_written(variant: Variant):
+    """Without LLVM's SLP vectorizer, half of its optimizer's time, where the machine has no instructions on pairs of
+    float32: their vectors are taken apart again, by more instructions than there were (bench/NOTES.md). With it in what
+    is no dense or packed product: threads that gather rows find their addresses by fewer instructions so."""
+    from triton.backends.nvidia import compiler
+
+    optimize = compiler.llvm.optimize_module
+
+    def optimize_scalars(*words, **names):
+        return optimize(*words, **{**names, "disable_slp_vectorizer": True})
+
+    without = variant.target < PACKED_FLOATS and variant.problem.op in ("gemm", "grouped_mm")
+    return replaced(compiler.llvm, "optimize_module", optimize_scalars if without else optimize)
 
 
 @contextlib.contextmanager
@@ -123,7 +143,8 @@ def offline(variant: Variant, min_driver: int | None = None):
         triton.runtime.driver.set_active(OfflineDriver(target))
         triton.knobs.compilation.listener = lambda **event: record.update(event)
         try:
-            with architecture(variant.architecture), entry_symbol(variant.symbol):
+            scalars = scalars_as_written(variant)
+            with architecture(variant.architecture), entry_symbol(variant.symbol), scalars:
                 yield target, record, cache
         finally:
             triton.knobs.compilation.listener = None

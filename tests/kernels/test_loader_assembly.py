@@ -6,7 +6,13 @@ import re
 
 import pytest
 
-from kernels.device.sm90.loader_assembly import barrier_told, load_assembly, shares_k
+from kernels.device.sm90.loader_assembly import (
+    barrier_told,
+    init_assembly,
+    load_assembly,
+    prefetch_assembly,
+    shares_k,
+)
 from kernels.table.boxes import box_of, whole_rows
 from kernels.table.boxes import shares_k as table_shares_k
 
@@ -92,3 +98,17 @@ def test_a_warpgroup_tells_each_block_that_loads_for_it_once_and_no_other(blocks
         loads = {x for x in range(blocks) if x % below == rank % below or x // below == rank // below}
         assert sorted(block for block in heard if block is not None) == sorted(loads)
         assert len(loads) == below + across - 1  # as many arrivals a stage's barrier waits for
+
+
+def test_one_thread_of_the_first_warp_makes_each_barrier_once():
+    assembly = init_assembly(5, 3)
+    made = re.findall(r"@(\w+) mbarrier\.init\.shared::cta\.b64 \[\$0\+(\d+)\], (\d+);", assembly)
+    assert made == [("first", str(8 * i), "3") for i in range(5)]
+    assert assembly.count("mbarrier") == 5
+    assert re.search(r"elect\.sync _\|first, 0xffffffff;\s*setp\.lt\.and\.u32 first, \$1, 32, first;", assembly)
+
+
+def test_tensor_maps_are_asked_for_by_the_names_of_their_parameters():
+    assembly = prefetch_assembly("kernel", (0, 5))
+    asked = re.findall(r"mov\.b64 map, (\w+);\s*cvta\.param\.u64 map, map;\s*@first prefetch\.tensormap", assembly)
+    assert asked == ["kernel_param_0", "kernel_param_5"]

@@ -160,6 +160,7 @@ def store_turned(low, high, q_t_ptr, row, col, end, N, ldd_t, WARPS: gl.constexp
     """Words of four rows' bytes, of the lower and of the upper columns, ldd_t words apart; 8 bytes a thread."""
     QUADS: gl.constexpr = low.shape[0]
     turned: gl.constexpr = gl.BlockedLayout([1, 2], [64 // QUADS, QUADS // 2], [WARPS, 1], [1, 0])
+    gl.barrier()  # factors are read: what turns a tile takes their memory
     made = gl.convert_layout(gl.join(low, high).reshape([QUADS, BLOCK]).permute([1, 0]), turned)
     cols = col + gl.arange(0, BLOCK, gl.SliceLayout(1, turned))
     down = row // 4 + gl.arange(0, QUADS, gl.SliceLayout(0, turned))
@@ -197,6 +198,7 @@ def largest_of_tile(x0, x1, x2, x3, PACKED: gl.constexpr, WARPS: gl.constexpr):
     rows.slice(0, QUADS).store(of_rows(x0, x1, PACKED))
     rows.slice(QUADS, QUADS).store(of_rows(x2, x3, PACKED))
     cols.store(of_columns(x0, x1, x2, x3, PACKED, WARPS))
+    gl.barrier()  # all words are there
     return rows.load(gl.SliceLayout(0, one_above(WARPS))), largest(cols.load(one_above(WARPS)), 0, PACKED)
 
 
@@ -266,6 +268,7 @@ def cast_transpose_rows_words(
     gl.store(to_scale_ptr + step, next_scale, mask=cols + 1 < count)
     col_factors.store(factor_of(scale, HARDWARE))
     next_col_factors.store(factor_of(next_scale, HARDWARE))
+    gl.barrier()  # all factors are there
 
     of_even = col_factors.load(gl.SliceLayout(0, of_thread(WARPS)))[None, :]
     of_odd = next_col_factors.load(gl.SliceLayout(0, of_thread(WARPS)))[None, :]

@@ -85,6 +85,7 @@ class Edges:
             if self.SHARERS == 2:
                 bar = self.meeting.index(0)
                 mbarrier.arrive(bar, count=1)
+                gl.barrier()  # all are past the wait before this one
                 mbarrier.wait(bar, self.phase ^ (step != self.first).to(gl.int32))
 
 

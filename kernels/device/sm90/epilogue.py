@@ -43,6 +43,7 @@ class Scales:
     def spread(self, asked, CONSUMER: gl.constexpr):
         self.of_left.index(CONSUMER).store(asked[0])
         self.of_right.index(CONSUMER).store(asked[1])
+        gl.barrier()  # each thread reads what others have written
 
     @gluon.jit
     def applied(self, acc, CONSUMER: gl.constexpr, COLUMN: gl.constexpr):
@@ -214,14 +215,19 @@ class Output:
         acc = epilogue.scaled(parts[i], CONSUMER, columns_before(parts, i))
         # The next tile begins with the first buffer again, which the last part of this one may have left by.
         tma.store_wait(pendings=self.BUFFERS - 1 if i > 0 or len(parts) % self.BUFFERS == 0 else 0)
+        gl.barrier()  # one thread has waited for the buffer to be read, all write to it
         if epilogue.beta != 0.0:
             mbarrier.expect(bar, c_desc.nbytes_per_cta)
+            gl.barrier()  # one thread expects, another asks
             tma.async_load(c_desc, [row, col], bar, buf)
             mbarrier.wait(bar, phase)
             phase ^= 1
+            gl.barrier()  # all are past the barrier, which the next part waits for again
             acc += epilogue.beta * seen.load(acc.type.layout).to(gl.float32)
+            gl.barrier()  # C is read before D is written there
         seen.store(epilogue.finish(acc, row, col).to(c_desc.dtype))
         fence_async_shared()
+        gl.barrier()  # all have written before one thread lets TMA read
         return buf, phase
 
     @gluon.jit
@@ -247,11 +253,13 @@ class Output:
 
 
 @gluon.jit
-def make_output(c_descs, d_descs, epilogue, CONSUMERS: gl.constexpr, BUFFERS: gl.constexpr = 1):
+def make_output(
+    c_descs, d_descs, epilogue, CONSUMERS: gl.constexpr, BUFFERS: gl.constexpr = 1, IN_CLUSTER: gl.constexpr = False
+):
     SHAPE: gl.constexpr = [CONSUMERS * BUFFERS] + d_descs[0].block_type.shape  # noqa: RUF005
     MOST: gl.constexpr = d_descs[0].block_type.shape[0 if epilogue.SWAP else 1]
     bufs = gl.allocate_shared_memory(d_descs[0].dtype, SHAPE, d_descs[0].layout)
-    return Output(c_descs, d_descs, bufs, barriers(CONSUMERS), epilogue, MOST, BUFFERS)
+    return Output(c_descs, d_descs, bufs, barriers(CONSUMERS, 1, IN_CLUSTER), epilogue, MOST, BUFFERS)
 
 
 @gluon.jit
@@ -335,6 +343,7 @@ class SplitOutput:
         """Make the tile's slot this launch's own, off the critical path: whoever comes first does it."""
         slot = self.semaphores + unit // self.splits
         fresh = self.epoch << 8
+        gl.barrier()  # what an atomic brings goes to all warps by the same memory, tile after tile
         seen = gl.atomic_cas(slot, gl.to_tensor(0).to(gl.int64), fresh, sem="relaxed")
         if (seen != 0) & (seen >> 8 != self.epoch):
             gl.atomic_cas(slot, seen, fresh, sem="relaxed")

@@ -7,7 +7,15 @@ TMA of Hopper has no gather. Four warps copy: eight threads a row's line of 128 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.device.sm90.loader import LINE, Stages, barriers, make_described, make_operand, thread_number
+from kernels.device.sm90.loader import (
+    LINE,
+    Stages,
+    barriers,
+    make_described,
+    make_operand,
+    prefetch_maps,
+    thread_number,
+)
 
 COPIERS = gl.constexpr(128)  # threads
 AT_ONCE = gl.constexpr(16)  # rows that they copy a line of
@@ -107,6 +115,7 @@ def make_gathered_stages(
     dtype: gl.constexpr = b_desc.dtype
     layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([8, 64], dtype)
     B: gl.constexpr = SYMBOL + "_param_0"
+    prefetch_maps(SYMBOL, (0,))
     left = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B, 1, 1, 0, HALVES)
     right = make_operand(dtype, [8, 64], layout, STAGES, BLOCK_M, BLOCK_K, False, "")
     empty, ready = barriers(STAGES, OWNERS), barriers(STAGES, 1 + COPIERS)

@@ -24,7 +24,7 @@ from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.block_scales import arrivals, bring_partition, make_block_scales, tile_scales
 from kernels.device.sm90.epilogue import Epilogue, MaskedOutput, SplitOutput, make_output, make_scales
-from kernels.device.sm90.loader import barriers, load_partition, make_stages, meet
+from kernels.device.sm90.loader import barriers, load_partition, make_stages, meet, prefetch_maps
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import multiply_promoted
 from kernels.device.sm90.scheduler import Tiles
@@ -95,7 +95,8 @@ def run(
     tiles, stages, out, blocks, CONSUMERS: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr,
     PROMOTE: gl.constexpr,
 ):  # fmt: skip
-    turns = barriers(2)
+    turns = barriers(2, 1, tiles.CLUSTER > 1)
+    gl.barrier()  # barriers are made before anybody waits for one
     # Those that only meet are three warps for a cluster's barrier, which counts them: the compiler fills up to four.
     # A thread's registers: what two or three warpgroups that multiply leave to each.
     MANY: gl.constexpr = 232
@@ -167,6 +168,7 @@ def store_by_tma(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, OWNERS, CLUSTER,
         ARRIVALS=arrivals(BLOCKS), ACROSS=ACROSS,
     )  # fmt: skip
+    prefetch_maps(SYMBOL, (10 + 5 * len(c_descs),))  # D's, of the widest box
     scales = make_scales(
         a_scale, b_scale, scaling, M, N, CONSUMERS, LEFT // OWNERS, tiles.RIGHT, SWAP, SCALED, d_scale, d_amax, TO_E4M3
     )
@@ -175,7 +177,7 @@ def store_by_tma(
         stages, SWAP, BLOCKS,
     )  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
-    out = make_output(c_descs, d_descs, epilogue, CONSUMERS, BUFFERS)
+    out = make_output(c_descs, d_descs, epilogue, CONSUMERS, BUFFERS, CLUSTER > 1)
     run(tiles, stages, out, blocks, CONSUMERS, LEFT // OWNERS, PINGPONG, PROMOTE)
 
 

@@ -65,6 +65,7 @@ class GroupOutput:
     def finish(self, work, CONSUMER: gl.constexpr):
         """Once there is no tile any more: `work` says where the last group ends."""
         self.out.drain()
+        gl.barrier()  # all that was stored has left
         self.zero_rows(work.row, CONSUMER)
 
     @gluon.jit
@@ -117,9 +118,10 @@ def consume(
         phase = out.store(parts, FIRST, phase, work)
         n += 2
         work = queue.receive(n)
-    out.out.drain()
-    if not EQUAL:
-        out.zero_rows(work.row, FIRST)
+    if EQUAL:
+        out.out.drain()
+    else:
+        out.finish(work, FIRST)
 
 
 @gluon.jit

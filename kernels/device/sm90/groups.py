@@ -69,6 +69,7 @@ class Groups:
         if self.offs_ptr.to(gl.int64) != 0:
             for first in range(seen, index, CHUNK):
                 group = first + lane
+                gl.barrier()  # the largest of a chunk goes through memory that the one before it used
                 start = gl.maximum(start, gl.max(self.end_of(gl.where(group < index, group, -1), self.K), 0))
             depth = gl.maximum(self.end_of(index, self.K) - start, 0)
         return start, depth

@@ -16,7 +16,9 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from kernels.device.sm90.loader_assembly import (
     barrier_told,
     clear_lines,
+    init_assembly,
     load_assembly,
+    prefetch_assembly,
     shares_k,
     tell_barrier,
     wait_for_phase,
@@ -51,11 +53,25 @@ def meet(CLUSTER: gl.constexpr):
 
 
 @gluon.jit
-def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr = 1):
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr = 1, IN_CLUSTER: gl.constexpr = False):
+    """Which nobody but one thread knows before a barrier of the block (gl.barrier, the dispatch of warp_specialize).
+    The compiler asks for each one anew who that thread is, assembly asks once; but in a cluster it is not given this
+    block's addresses."""
     bars = mbarrier.allocate_mbarrier(batch=COUNT)
-    for i in gl.static_range(COUNT):
-        mbarrier.init(bars.index(i), count=ARRIVALS)
+    if IN_CLUSTER:
+        for i in gl.static_range(COUNT):
+            mbarrier.init(bars.index(i), count=ARRIVALS)
+    else:
+        ASSEMBLY: gl.constexpr = init_assembly(COUNT, ARRIVALS)
+        gl.inline_asm(ASSEMBLY, "r,r,~{memory}", [bars.index(0), thread_number()], [], is_pure=False)
     return bars
+
+
+@gluon.jit
+def prefetch_maps(SYMBOL: gl.constexpr, NUMBERS: gl.constexpr):
+    """Of these parameters, while the kernel before this one may still run: tensor maps are in no memory it writes."""
+    ASSEMBLY: gl.constexpr = prefetch_assembly(SYMBOL, NUMBERS)
+    gl.inline_asm(ASSEMBLY, "~{memory}", [], [], is_pure=False)
 
 
 @gluon.aggregate
@@ -135,6 +151,8 @@ class Stages:
 
     @gluon.jit
     def wait_ready(self, step):
+        if self.CLUSTER > 1:
+            gl.barrier()  # elsewhere `release` has one
         mbarrier.wait(self.ready.index(step % self.STAGES), step // self.STAGES & 1)
 
     @gluon.jit
@@ -142,6 +160,7 @@ class Stages:
         parity = (step // self.STAGES & 1) ^ 1
         bar = self.empty.index(step % self.STAGES)
         if gl.num_warps() == 1:
+            gl.barrier()  # of one warp: next to nothing
             mbarrier.wait(bar, parity)
         else:
             gl.inline_asm(wait_for_phase(), "r,r,~{memory}", [bar, parity], [], is_pure=False)
@@ -310,6 +329,8 @@ def make_stages(
     A: gl.constexpr = SYMBOL + "_param_0"
     B: gl.constexpr = SYMBOL + "_param_5"
     BELOW: gl.constexpr = CLUSTER // ACROSS
+    IN_ONE: gl.constexpr = IN_CLUSTER or CLUSTER > 1
+    prefetch_maps(SYMBOL, (0, 5))
     if SWAP:
         left = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B, ACROSS, BELOW)
         right = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, TRANS_A, A, BELOW, 1, RUN)
@@ -317,12 +338,12 @@ def make_stages(
         left = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, TRANS_A, A, ACROSS, BELOW)
         right = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B, BELOW, 1, RUN)
     if BY_ALL:  # no barriers that nobody uses: the compiler would give their memory to others while they are valid
-        ready = barriers(STAGES, ARRIVALS)
+        ready = barriers(STAGES, ARRIVALS, IN_ONE)
         empty = ready
     else:
-        empty = barriers(STAGES, OWNERS * (BELOW + ACROSS - 1))  # told by all blocks that this one loads for
-        ready = barriers(STAGES, ARRIVALS)
+        # Told by all blocks that this one loads for.
+        empty = barriers(STAGES, OWNERS * (BELOW + ACROSS - 1), IN_ONE)
+        ready = barriers(STAGES, ARRIVALS, IN_ONE)
     return Stages(
-        left, right, empty, ready, gl.to_tensor(0), STAGES, BLOCK_K, CLUSTER, ACROSS, SWAP, RANK,
-        IN_CLUSTER or CLUSTER > 1, False,
+        left, right, empty, ready, gl.to_tensor(0), STAGES, BLOCK_K, CLUSTER, ACROSS, SWAP, RANK, IN_ONE, False,
     )  # fmt: skip

@@ -64,6 +64,24 @@ def load_assembly(left, right, rank, k_line, in_cluster, threads):
 
 
 @gluon.constexpr_function
+def prefetch_assembly(symbol, numbers):
+    """Tensor maps that are these parameters of the entry point into the cache that TMA reads them from (PTX ISA,
+    prefetch), once a warp."""
+    lines = ["{ .reg .pred first; .reg .b64 map; elect.sync _|first, 0xffffffff;"]
+    for i in numbers:
+        lines += [f"mov.b64 map, {symbol}_param_{i};", "cvta.param.u64 map, map;", "@first prefetch.tensormap [map];"]
+    return "\n".join([*lines, "}"])
+
+
+@gluon.constexpr_function
+def init_assembly(count, arrivals):
+    """So many barriers from $0 on, by one thread of the first warp; $1 is the thread's number. In no cluster."""
+    lines = ["{ .reg .pred first; elect.sync _|first, 0xffffffff;", "setp.lt.and.u32 first, $1, 32, first;"]
+    lines += [f"@first mbarrier.init.shared::cta.b64 [$0+{8 * i}], {arrivals};" for i in range(count)]
+    return "\n".join([*lines, "}"])
+
+
+@gluon.constexpr_function
 def shares_k(rows, turned, box, sharers):
     """Whether blocks that share an operand load a part of K of each of its boxes (kernels/table/boxes.py, the same)."""
     return turned and rows % (box * sharers) != 0

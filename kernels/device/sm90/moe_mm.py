@@ -119,8 +119,10 @@ class GatedOutput:
                 acc = swish_gated(gate, up, self.gate_alpha, self.gate_limit, self.gate_shift)
                 buf = out.bufs.index(CONSUMER * out.BUFFERS + i % out.BUFFERS)
                 tma.store_wait(pendings=0)
+                gl.barrier()  # as in Output.stage, this one and the next
                 buf.permute((1, 0)).store(acc.to(buf.dtype))
                 fence_async_shared()
+                gl.barrier()
                 self.plain.leave(buf, row, end, work.col)
         return phase
 

@@ -16,7 +16,7 @@ from kernels.device.portable.eight_bits import E4M3, factor_of, numbers, scale_o
 from kernels.device.sm90.block_scales import BLOCK, BlockScales, arrivals, make_ring
 from kernels.device.sm90.grouped_mm_scaled import let_go
 from kernels.device.sm90.groups import Groups, load_ragged
-from kernels.device.sm90.loader import LINE, Stages, barriers, make_described
+from kernels.device.sm90.loader import LINE, Stages, barriers, make_described, prefetch_maps
 from kernels.device.sm90.mainloop import (
     element_of,
     part_types,
@@ -173,6 +173,7 @@ class CastOutput:
         buf = self.bufs.index(NUMBER)
         buf.slice(0, PART, 1).store(to_8_bits(first, factor, E4M3, True))
         buf.slice(PART, PART, 1).store(to_8_bits(second, factor, E4M3, True))
+        gl.barrier()  # rows are stored by other threads than made them
         layout: gl.constexpr = gl.BlockedLayout([1, 16], [4, 8], [4, 1], [1, 0])
         rows = row + gl.arange(0, buf.shape[0], gl.SliceLayout(1, layout))
         cols = work.col // 16 * 16 + gl.arange(0, buf.shape[1], gl.SliceLayout(0, layout))
@@ -215,6 +216,7 @@ def moe_mm_scaled(
     COLS: gl.constexpr = BLOCK_N // 2
     ROWS: gl.constexpr = BLOCK_M // 2
     none = gl.to_tensor(0)
+    prefetch_maps(SYMBOL, (0, 5))
     left = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, False, A)
     right = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, False, B, 1, 1, 0, 2)
     empty, ready = barriers(STAGES, 2), barriers(STAGES, arrivals(True))

@@ -110,6 +110,7 @@ def multiply_ahead(parts, stages, scales, step, count, edges, FIRST: gl.constexp
     wait_trimmed(stages, step, edges)
     of_one = read(scales, parts, stages, step, 0, FIRST)
     parts, one, two = begin_line(parts, parts, parts, stages, step, FIRST, WIDTH)
+    gl.barrier()  # all are past this step's barrier; from here on `release` has one
     for _ in range((count - 1) // 2):
         parts, two, one, of_two = follow(parts, two, one, of_one, stages, scales, step + 1, edges, FIRST, WIDTH)
         parts, one, two, of_one = follow(parts, one, two, of_two, stages, scales, step + 2, edges, FIRST, WIDTH)

@@ -1,0 +1,101 @@
+"""Kernels in Gluon have all fences and barriers that they need: Triton's passes that add what lacks change no byte."""
+
+import contextlib
+import random
+
+import pytest
+from shipped import shipped
+
+from aot import compile as aot_compile
+from aot.compile import compile_variant, is_gluon, kernel_function, run_triton
+from aot.toolchain import offline, scalars_as_written, synchronized_as_written
+from kernels.table.variants import variants
+
+SEED = random.SystemRandom().randrange(1 << 32)
+
+
+def gluon_rows(makes_descriptors: bool) -> dict[str, list]:
+    """kernel -> its rows; those that make descriptors on the device, or all others."""
+    found: dict[str, list] = {}
+    for variant in variants((90,)):
+        if is_gluon(kernel_function(variant)) and ("scratch" in variant.guard) == makes_descriptors:
+            found.setdefault(variant.kernel, []).append(variant)
+    return found
+
+
+ROWS = gluon_rows(makes_descriptors=False)
+
+
+@pytest.mark.parametrize("kernel", sorted(ROWS))
+def test_a_row_of_each_kernel_drawn_anew_has_the_bytes_that_it_has_with_the_passes(monkeypatch, kernel):
+    variant = random.Random(f"{SEED} {kernel}").choice(ROWS[kernel])
+    own = shipped(variant)
+    monkeypatch.setattr(aot_compile, "synchronized_as_written", contextlib.nullcontext)
+    assert compile_variant(variant).cubin == own.cubin, f"{variant.name} lacks a fence or a barrier (seed {SEED})"
+
+
+def test_a_kernel_whose_barriers_are_not_written_has_other_bytes_with_the_passes(monkeypatch):
+    """The comparison above can fail: this kernel leaves its barriers to the compiler."""
+    rows = [v for v in variants((90,)) if not is_gluon(kernel_function(v)) and v.problem.op == "gemm"]
+    variant = min(rows, key=lambda v: v.config.block_m * v.config.block_n * v.config.block_k)
+    own = compile_variant(variant, direct=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(aot_compile, "offline", without_the_passes)
+        assert compile_variant(variant, direct=True).cubin != own.cubin
+
+
+def test_where_descriptors_are_made_on_the_device_the_passes_run_since_they_add_something(monkeypatch):
+    for rows in gluon_rows(makes_descriptors=True).values():
+        variant = min(rows, key=lambda v: v.config.block_m * v.config.block_n)
+        own = compile_variant(variant)
+        with monkeypatch.context() as patch:
+            patch.setattr(aot_compile, "offline", without_the_passes)
+            assert compile_variant(variant).cubin != own.cubin, f"{variant.name} could do without"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "in_cluster"), [("gemm_cluster", True), ("gemm_pingpong", True), ("gemm_pingpong", False)]
+)
+def test_barriers_are_made_in_assembly_only_where_addresses_are_this_blocks(kernel, in_cluster):
+    """In a cluster it is given the first block's: a barrier made there is an illegal instruction of the others."""
+    rows = [v for v in variants((90,)) if v.kernel.split(".")[-1] == kernel and v.problem.a == "bf16"]
+    rows = [v for v in rows if (kernel == "gemm_cluster" or v.config.cluster > 1) == in_cluster]
+    variant = min(rows, key=lambda v: v.config.block_m * v.config.block_n)
+    with offline(variant) as (target, record, cache):
+        *_, ptx = run_triton(variant, target, record, cache, False)
+    assert ("@first mbarrier.init" in ptx) != in_cluster
+    assert "mbarrier.init" in ptx
+
+
+@contextlib.contextmanager
+def without_the_passes(*words):
+    with offline(*words) as found, synchronized_as_written():
+        yield found
+
+
+def test_the_passes_are_left_out_in_that_context_alone():
+    from triton.backends.nvidia import compiler
+
+    passes = compiler.nvidia.passes
+    usual = passes.ttnvgpuir.add_proxy_fence_insertion, passes.ttgpuir.add_membar
+    with synchronized_as_written():
+        assert passes.ttnvgpuir.add_proxy_fence_insertion is not usual[0]
+        assert passes.ttgpuir.add_membar is not usual[1]
+    assert (passes.ttnvgpuir.add_proxy_fence_insertion, passes.ttgpuir.add_membar) == usual
+
+
+@pytest.mark.parametrize(("target", "op", "off"), [
+    (80, "gemm", True), (89, "grouped_mm", True), (90, "gemm", True), (90, "grouped_mm", True), (100, "gemm", False),
+    (120, "gemm", False), (90, "moe_mm", False), (90, "cast_transpose_rows", False),
+])  # fmt: skip
+def test_products_have_their_floats_paired_only_where_the_machine_has_instructions_for_pairs(
+    monkeypatch, target, op, off
+):
+    from triton.backends.nvidia import compiler
+
+    seen = []
+    monkeypatch.setattr(compiler.llvm, "optimize_module", lambda *words, **names: seen.append(names))
+    variant = next(v for v in variants((target,)) if v.problem.op == op)
+    with scalars_as_written(variant):
+        compiler.llvm.optimize_module("module", disable_slp_vectorizer=False)
+    assert seen == [{"disable_slp_vectorizer": off}]

@@ -432,7 +432,8 @@ typedef struct libgemm_moe_route_args {
   int32_t *offs;           /* [groups], written: the end of each expert's positions */
   int32_t ids_wide;        /* 0 or 1 */
   int32_t reserved;        /* 0 */
-  void *workspace;         /* device memory of libgemm_moe_route_workspace bytes, 16-byte aligned, of any content */
+  void *workspace;         /* device memory of libgemm_moe_route_workspace bytes, 16-byte aligned, of any content; NULL
+                              for 0, which is what up to 256 choices in all need */
   uint64_t workspace_bytes;
   libgemm_stream stream;
 } libgemm_moe_route_args;
@@ -549,10 +550,11 @@ libgemm_status libgemm_moe_gate_grad(const libgemm_moe_gate_grad_args *args);
  *   Y = H B2 + bias2                                             of n columns, rounded to X's type
  *
  * by libgemm_moe_route, libgemm_moe_mm, libgemm_grouped_mm and libgemm_moe_sum, one after the other on the stream:
- * those say the rest. Where B1 and B2 are E4M3, X's rows and H are cast with scales of 1 x 128 as libgemm_moe_cast does,
- * and both products are libgemm_grouped_mm's, of 8-bit operands. H is cast from Z = X B1 + bias1 of X's type, or, where
- * the first product gates and casts by itself, from Z in float32: on Hopper, of weights stored as torch's linear has
- * them, with silu's gate, where inner is a multiple of 64 and experts have 64 rows or more in the mean.
+ * those say the rest. Where B1 and B2 are E4M3, X's rows and H are cast with scales of 1 x 128 as libgemm_moe_cast does
+ * (each row of X once, whatever its choices; 64 choices in all and fewer are sorted in that launch), and both products
+ * are libgemm_grouped_mm's, of 8-bit operands. H is cast from Z = X B1 + bias1 of X's type, or, where the first product
+ * gates and casts by itself, from Z in float32: on Hopper, of weights stored as torch's linear has them, with silu's
+ * gate, where inner is a multiple of 64 and experts have 64 rows or more in the mean.
  * The host reads nothing of the device, so the chain can be captured. Of a call that one of them refuses, those before it
  * are queued: they write the workspace alone. */
 typedef struct libgemm_moe_args {

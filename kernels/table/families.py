@@ -57,9 +57,11 @@ REFERENCE = {
 REFERENCE |= {op: Family(op, "", "portable.moe") for op in ("moe_route", "moe_sum")}
 REFERENCE |= {op: Family(op, "", "portable.moe_gate") for op in ("moe_gate", "moe_gate_grad")}
 REFERENCE["cast_transpose_rows"] = Family("cast_transpose_rows", "", "portable.cast_transpose")
-REFERENCE["moe_gather"] = Family("moe_gather", "", "portable.moe_cast")
+REFERENCE["moe_spread"] = Family("moe_spread", "", "portable.moe_cast")
 CASTS = ("cast_tensor", "cast_rows", "cast_1x128", "cast_128x128", "cast_amax")
 REFERENCE |= {op: Family(op, "", "portable.cast") for op in CASTS}
+
+PAIRS = Family("moe_route", "pairs", "portable.moe_few")
 
 SPECIALIZED = Family("gemm", "specialized", "sm100.gemm", guards=("descriptor",), persistent=True, store="tma")
 PIPELINED = Family("gemm", "pipelined", "sm100.gemm", guards=("descriptor",), store="tma")
@@ -125,7 +127,7 @@ SM90 = [
     Family("cast_transpose_rows", "words", "sm90.cast_transpose", guards=("align16",), registers=80),
 ]  # fmt: skip
 
-FAMILIES = {family.kernel: family for family in (*REFERENCE.values(), SPECIALIZED, PIPELINED, *SM90)}
+FAMILIES = {family.kernel: family for family in (*REFERENCE.values(), PAIRS, SPECIALIZED, PIPELINED, *SM90)}
 DENSE_SM90 = {family.name: family for family in SM90 if family.op == "gemm"}
 EXPERTS_SM90 = {family.name: family for family in SM90 if family.op == "moe_mm"}
 (POINTERS_SM90,) = (family for family in SM90 if family.op == "grouped_gemm")

@@ -3,7 +3,7 @@
 import itertools
 
 from kernels.table.dtypes import CAST_TYPES, DTYPES, TYPES
-from kernels.table.families import REFERENCE, TURNED_SM90
+from kernels.table.families import PAIRS, REFERENCE, TURNED_SM90
 from kernels.table.sm90_grouped import is_taken
 from kernels.table.spec import CASTS_TO_D, LAYOUTS, OPS, Config, Problem, Variant
 
@@ -74,11 +74,11 @@ def expert_reference_rows(target: int):
 
 
 def routing_rows(target: int):
-    """Sorting by expert, in small chunks and in large ones (of no type: bf16 stands for it), and the sum of a token's
-    rows."""
+    """Sorting by expert, of few choices and of many in chunks (of no type: bf16 stands for it), and the sum of a
+    token's rows."""
     problem = Problem("moe_route", "bf16", "bf16", "exact", "nn")
-    for entries, warps in ((128, 4), (1024, 8)):
-        yield Variant(problem, Config(entries, 8, 8, warps, stages=1), REFERENCE["moe_route"].kernel, target)
+    for family, entries, warps in ((PAIRS, 256, 4), (REFERENCE["moe_route"], 1024, 8)):
+        yield Variant(problem, Config(entries, 8, 8, warps, stages=1), family.kernel, target)
     for a, precision in (("f16", "exact"), ("bf16", "exact"), ("f32", "ieee")):
         problem = Problem("moe_sum", a, a, precision, "nn")
         for guard, columns, warps in ((("align16",), 1024, 2), ((), 512, 4)):
@@ -135,14 +135,15 @@ def cast_tiles(problem: Problem, sizes, target: int):
 
 
 def expert_cast_rows(target: int):
-    """Rows of a layer of experts in 8 bits: cast from 16-bit types, and gathered once they are."""
+    """Rows of a layer of experts cast from 16-bit types: by an index and gated, and to all their choices' places."""
     for a, aligned in itertools.product(("f16", "bf16"), (("align16",), ())):
+        problem = Problem("moe_spread", a, "e4m3", "exact", "nn")
+        config = Config(8, 2048, 8, 4 if aligned else 8, stages=1)
+        yield Variant(problem, config, REFERENCE["moe_spread"].kernel, target, aligned)
         problem = Problem("moe_cast", a, "e4m3", "exact", "nn")
         for guards, warps in EXPERT_CASTS:
             guard = tuple(sorted((*aligned, *guards)))
             yield Variant(problem, Config(16, 128, 8, warps, stages=1), REFERENCE["moe_cast"].kernel, target, guard)
-    problem = Problem("moe_gather", "e4m3", "bf16", "exact", "nn")
-    yield Variant(problem, Config(8, 512, 8, 4, stages=1), REFERENCE["moe_gather"].kernel, target, ("align16",))
 
 
 def sum_rows(target: int):

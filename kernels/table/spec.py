@@ -27,7 +27,7 @@ HELPERS = (
     "moe_gate",
     "moe_gate_grad",
     "moe_cast",
-    "moe_gather",
+    "moe_spread",
     "cast_tensor",
     "cast_rows",
     "cast_1x128",
@@ -40,6 +40,7 @@ HELPERS = (
 # Those of them whose D has one of A's `casts` for its type.
 CASTS_TO_D = (
     "moe_cast",
+    "moe_spread",
     "cast_tensor",
     "cast_rows",
     "cast_1x128",

@@ -64,7 +64,7 @@ STANDS_FOR |= {("moe_sum", a): (a, "e4m3") for a in ("f16", "bf16")}  # behind p
 
 def serves(row: Variant, types) -> bool:
     """Whether a row is needed where A and B have one of these types. Casts make 8-bit ones, of any other."""
-    if row.problem.op in (*CASTS, "moe_cast"):
+    if row.problem.op in (*CASTS, "moe_cast", "moe_spread"):
         return "e4m3" in types
     own = STANDS_FOR.get((row.problem.op, row.problem.a), (row.problem.a,))
     return any(a in types for a in own)

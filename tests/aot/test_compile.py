@@ -180,6 +180,7 @@ def test_every_kernel_written_for_hopper_waits_by_itself(manifest):
             (
                 "sm90.",
                 "portable.moe.",
+                "portable.moe_few.",
                 "portable.moe_gate.",
                 "portable.moe_cast.",
                 "portable.cast.",

@@ -17,7 +17,7 @@ from kernels.table.targets import DEFAULT_TARGETS
 from kernels.table.variants import variants
 
 SHARED = {("align", "bf16"), ("moe_route", "bf16")}  # which move bits, or look at none
-CASTS = (*OF_MATRICES, "moe_cast")  # of other types to 8 bits
+CASTS = (*OF_MATRICES, "moe_cast", "moe_spread")  # of other types to 8 bits
 
 
 @pytest.mark.parametrize("types", [("bf16",), ("f16", "f32"), ("e4m3",)], ids=str)

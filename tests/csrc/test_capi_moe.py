@@ -86,8 +86,14 @@ def test_the_fast_rows_are_left_where_they_cannot_run():
 
 @in_stand_in()
 def test_few_choices_are_sorted_in_one_launch_many_in_two():
-    few = one_launch("moe_route")
-    assert (few["grid"], values(few)["phase"], values(few)["entries"]) == ([1, 1, 1], 3, TOKENS * TOP_K)
+    few = one_launch("moe_route", workspace=0, workspace_bytes=0)
+    assert (few["kernel"], few["grid"], values(few)["entries"]) == ("moe_route_pairs", [2, 1, 1], TOKENS * TOP_K)
+    assert one_launch("moe_route", groups=100)["grid"] == [4, 1, 1]  # 32 experts each
+    assert layer_call("moe_route", tokens=128).workspace() == 0
+    chunk = layer_call("moe_route", tokens=129)
+    assert chunk.workspace() == 2 * EXPERTS * 4
+    ok(chunk.run())
+    assert (launches()[-1]["grid"], values(launches()[-1])["phase"]) == ([1, 1, 1], 3)
     many = layer_call("moe_route", tokens=5000, ids_wide=1)
     many.set(workspace_bytes=many.workspace())
     assert many.workspace() == 2 * 10 * EXPERTS * 4
@@ -158,14 +164,16 @@ def test_a_layer_is_its_parts_one_behind_the_other():
     ok(made.run())
     route, first, second, total = launches()
     kernels = [x["kernel"] for x in (route, first, total)]
-    assert [x.removesuffix("_coop_swap").removesuffix("_swap") for x in kernels] == ["moe_route", "moe_mm", "moe_sum"]
+    assert [x.removesuffix("_coop_swap").removesuffix("_swap") for x in kernels] == [
+        "moe_route_pairs", "moe_mm", "moe_sum",
+    ]  # fmt: skip
     assert "grouped_mm" in second["kernel"]
     parts = [values(x) for x in (route, first, second, total)]
     begin, end = at(6), at(6) + made.workspace()
-    places = {name: parts[0][f"{name}_ptr"] for name in ("rows", "places", "offs", "counts")}
+    places = {name: parts[0][f"{name}_ptr"] for name in ("rows", "places", "offs")}
     hidden, summed = parts[1]["d_ptr"], parts[3]["a_ptr"]
     everything = [*places.values(), hidden, summed]
-    assert len(set(everything)) == 6 and all(begin <= x < end and x % 16 == 0 for x in everything)
+    assert len(set(everything)) == 5 and all(begin <= x < end and x % 16 == 0 for x in everything)
     assert (parts[1]["rows_ptr"], parts[1]["offs_ptr"], parts[2]["offs_ptr"]) == (places["rows"], *[places["offs"]] * 2)
     assert parts[3]["places_ptr"] == places["places"] and parts[3]["d_ptr"] == at(3)
     assert summed + TOKENS * TOP_K * N * 2 <= end and hidden + TOKENS * TOP_K * INNER * 2 <= summed
@@ -236,11 +244,11 @@ BAD = [
     *[("moe_route", {"groups": v}, (f"groups = {v}", "1 to 4096")) for v in (0, 4097)],
     ("moe_route", {"ids_wide": 2}, ("ids_wide = 2", "0 to 1")),
     *[("moe_route", {x: 0}, (f"{x} is NULL",)) for x in ("ids", "rows", "places", "offs")],
-    ("moe_route", {"workspace": 0}, ("workspace = ", "libgemm_moe_route_workspace")),
-    ("moe_route", {"workspace": "odd"}, ("workspace = ", "multiple of 16")),
+    ("moe_route", {"workspace": 0, "tokens": 200}, ("workspace = ", "libgemm_moe_route_workspace")),
+    ("moe_route", {"workspace": "odd", "tokens": 200}, ("workspace = ", "multiple of 16")),
     *[("moe_route", {x: HOST_POINTER}, (f"{x} = 0x", "host memory")) for x in ("ids", "rows", "places", "offs")],
-    ("moe_route", {"workspace": HOST_POINTER}, ("workspace = 0x", "host memory")),
-    ("moe_route", {"workspace_bytes": 2 * EXPERTS * 4 - 1},
+    ("moe_route", {"workspace": HOST_POINTER, "tokens": 200}, ("workspace = 0x", "host memory")),
+    ("moe_route", {"workspace_bytes": 2 * EXPERTS * 4 - 1, "tokens": 200},
      (f"of {2 * EXPERTS * 4 - 1} bytes", f"{2 * EXPERTS * 4} are needed")),
     *[(op, {"a_type": v}, (f"a_type = {v}", "LIBGEMM_F16 (1)")) for op in GATED for v in (0, 3, 4)],
     *[(op, {"n": v}, (f"n = {v}", f"0 to {MAX // 2}")) for op in GATED for v in (-1, MAX // 2 + 1)],

@@ -2,7 +2,7 @@
 
 import pytest
 from built import TARGET, needs
-from calls import allocate, at, launches, ok, refused, values
+from calls import allocate, at, ffi, launches, ok, refused, values
 from layers import EXPERTS, INNER, TOKENS, TOP_K, K, N, layer_call, one_launch
 from stand_in import in_stand_in
 
@@ -55,88 +55,71 @@ def scaled_layer(**changes):
     return made.set(workspace_bytes=made.workspace())
 
 
-@pytest.mark.parametrize(("k", "inner"), [(K, INNER), (304, 528)])  # of a block of 128 each, and of three and five
+FEW, MANY = TOKENS, 40  # tokens: 48 choices, which find their places by themselves, and 80
+
+
+@pytest.mark.parametrize(("tokens", "k", "inner"), [(FEW, K, INNER), (FEW, 304, 528), (MANY, 304, INNER)])
 @in_stand_in()
-def test_a_layer_of_8_bit_weights_casts_its_rows_twice(k, inner):
+def test_a_layer_of_8_bit_weights_casts_its_rows_twice(tokens, k, inner):
     made = scaled_layer(
-        k=k, ldx=k, ldb1=k, inner=inner, ldb2=inner, bias1=at(10), batch_stride_bias1=2 * inner, bias2=at(11),
-        batch_stride_bias2=N,
+        tokens=tokens, k=k, ldx=k, ldb1=k, inner=inner, ldb2=inner, bias1=at(10), batch_stride_bias1=2 * inner,
+        bias2=at(11), batch_stride_bias2=N, ids_wide=1,
     )  # fmt: skip
+    made.set(workspace=allocate(made.workspace()))
     ok(made.run())
-    route, gather, first, gate, second, total = launches()
-    kernels = [x["kernel"] for x in (route, gather, gate, total)]
-    assert kernels == ["moe_route", "moe_cast", "moe_cast", "moe_sum"]
+    *route, spread, first, gate, second, total = launches()
+    assert [x["kernel"] for x in route] == ([] if tokens == FEW else ["moe_route_pairs"])
+    assert [x["kernel"] for x in (spread, gate, total)] == ["moe_spread", "moe_cast", "moe_sum"]
     assert "grouped_mm" in first["kernel"] and "grouped_mm_e4m3" in second["variant"]
-    route, gather, first, gate, second, total = (values(x) for x in (route, gather, first, gate, second, total))
-    begin, end, entries = at(6), at(6) + made.workspace(), TOKENS * TOP_K
+    assert spread["grid"] == [tokens * -(-k // 2048), 1, 1] and "align16" in spread["variant"]
+    spread, first, gate, second, total = (values(x) for x in (spread, first, gate, second, total))
+    begin, entries = int(ffi.cast("uintptr_t", made.args.workspace)), tokens * TOP_K
     of_x, of_h = (4 * entries * -(-width // 128) for width in (k, inner))
-    places = [  # of the workspace, and their bytes
-        (route["rows_ptr"], 4 * entries), (route["places_ptr"], 4 * entries), (route["offs_ptr"], 4 * EXPERTS),
-        (route["counts_ptr"], 8 * EXPERTS), (gather["q_ptr"], entries * k), (gather["scale_ptr"], of_x),
+    places = [  # of the workspace, and their bytes; the first is for rows
+        (begin, 4 * entries), (spread["places_ptr"], 4 * entries), (first["offs_ptr"], 4 * EXPERTS),
+        (spread["q_ptr"], entries * k), (spread["scale_ptr"], of_x),
         (gate["a_ptr"], 2 * entries * 2 * inner), (gate["q_ptr"], entries * inner), (gate["scale_ptr"], of_h),
         (total["a_ptr"], 2 * entries * N),
     ]  # fmt: skip
-    ends = [at + size for at, size in places]
-    assert (
-        begin == places[0][0] and all(a <= b for a, (b, _) in zip(ends, places[1:], strict=False)) and ends[-1] <= end
-    )
-    assert all(place % 16 == 0 for place, _ in places)
-    assert (gather["a_ptr"], gather["rows_ptr"], gather["stored"]) == (at(0), route["rows_ptr"], TOKENS)
-    assert (gather["N"], gather["ldd"], gate["rows_ptr"], gate["N"], gate["lda"]) == (k, k, 0, inner, 2 * inner)
-    for product, cast, weights, number in ((first, gather, at(1), 1), (second, gate, at(2), 2)):
+    ends = [place + size for place, size in places]
+    assert all(a <= b for a, (b, _) in zip(ends, places[1:], strict=False))
+    assert ends[-1] <= begin + made.workspace() and all(place % 16 == 0 for place, _ in places)
+    told = ("a_ptr", "N", "entries", "top_k", "lda", "ldd", "scale_stride_m", "scale_stride_n")
+    assert [spread[x] for x in told] == [at(0), k, entries, TOP_K, k, k, 1, entries]
+    by_itself = [at(5), first["offs_ptr"], EXPERTS, 1] if tokens == FEW else [0, 0, 0, 0]
+    assert [spread[x] for x in ("ids_ptr", "offs_ptr", "groups", "ids_wide")] == by_itself
+    if route:
+        told = ("ids_ptr", "rows_ptr", "places_ptr", "offs_ptr", "ids_wide")
+        of_route = values(route[0])
+        assert [of_route[x] for x in told] == [at(5), begin, spread["places_ptr"], first["offs_ptr"], 1]
+    assert (gate["rows_ptr"], gate["N"], gate["lda"]) == (0, inner, 2 * inner)
+    for product, cast, weights, number in ((first, spread, at(1), 1), (second, gate, at(2), 2)):
         assert product["a_scale"] == cast["scale_ptr"] and product["b_scale"] == at(7 + number)
-        assert product["offs_ptr"] == route["offs_ptr"] and product.get("b_ptr", weights) == weights
+        assert product["offs_ptr"] == first["offs_ptr"] and product.get("b_ptr", weights) == weights
         assert (product["a_scale_stride_m"], product["a_scale_stride_k"]) == (1, entries)
         assert (cast["scale_stride_m"], cast["scale_stride_n"]) == (1, entries)
         names = (f"batch_stride_b{number}_scale", f"b{number}_scale_stride_n", f"b{number}_scale_stride_k")
         told = ("batch_stride_b_scale", "b_scale_stride_n", "b_scale_stride_k")
         assert [product[x] for x in told] == [SCALED[x] for x in names]
     assert (first["bias_ptr"], second["bias_ptr"]) == (at(10), at(11))
-    assert (first["N"], second["N"], total["places_ptr"]) == (2 * inner, N, route["places_ptr"])
+    assert (first["N"], second["N"], total["places_ptr"]) == (2 * inner, N, spread["places_ptr"])
 
 
 @in_stand_in()
 def test_rows_of_8_bits_begin_on_16_bytes_whatever_their_width():
     made = scaled_layer(k=70, inner=83, ldx=70, ldb1=70, ldb2=83)
     ok(made.run())
-    _, gather, _, gate, _, _ = launches()
-    assert (values(gather)["ldd"], values(gate)["ldd"]) == (80, 96)
+    spread, _, gate, _, _ = launches()
+    assert (values(spread)["ldd"], values(gate)["ldd"]) == (80, 96)
+    assert "align16" not in spread["variant"]  # X's rows do not begin there
 
 
 @in_stand_in()
-def test_tokens_of_a_long_prompt_are_cast_once_and_gathered():
-    k, tokens = 1030, 8200  # rows begin on 16 bytes: 1040
-    memory = {"workspace": allocate(2**27)}
-    few = scaled_layer(tokens=tokens - 70, k=k, ldx=k, ldb1=k, **memory)
-    ok(few.run())
-    once = scaled_layer(tokens=tokens, top_k=1, k=2 * k, ldx=2 * k, ldb1=2 * k, **memory)
-    ok(once.run())
-    assert [x["kernel"] for x in launches()].count("moe_cast") == 4
-    many = scaled_layer(tokens=tokens, k=k, ldx=k, ldb1=k, **memory)
-    more = many.workspace() - few.workspace()
-    assert more > tokens * (1040 + 4 * 9)
-    before = len(launches())
-    ok(many.run())
-    made = launches()[before:]
-    assert [x["kernel"] for x in made if "grouped" not in x["kernel"]] == [
-        "moe_route", "moe_route", "cast_1x128", "moe_gather", "moe_cast", "moe_sum",
-    ]  # fmt: skip
-    route, _, cast, gather, first, gate, _, _ = (values(x) for x in made)
-    assert [cast[x] for x in ("a_ptr", "M", "N", "lda", "ldd")] == [at(0), tokens, k, k, 1040]
-    assert (cast["scale_stride_m"], cast["scale_stride_n"]) == (1, tokens)
-    told = ("a_ptr", "a_scale", "rows_ptr", "M", "N", "stored", "lda", "ldd", "a_scale_stride_m", "a_scale_stride_k")
-    assert [gather[x] for x in told] == [
-        cast["q_ptr"], cast["scale_ptr"], route["rows_ptr"], 2 * tokens, 1040, tokens, 1040, 1040, 1, tokens,
-    ]  # fmt: skip
-    assert (gather["scale_stride_m"], gather["scale_stride_n"]) == (1, 2 * tokens)
-    assert (first["a_scale"], first["a_scale_stride_k"]) == (gather["scale_ptr"], 2 * tokens)
-    places = [
-        (gather["q_ptr"], 2 * tokens * 1040), (gather["scale_ptr"], 2 * tokens * 4 * 9), (cast["q_ptr"], tokens * 1040),
-        (cast["scale_ptr"], tokens * 4 * 9), (gate["a_ptr"], 2 * tokens * 2 * 2 * INNER),
-    ]  # fmt: skip
-    ends = [place + size for place, size in places]
-    assert all(a <= b for a, (b, _) in zip(ends, places[1:], strict=False))
-    assert ends[-1] <= gate["q_ptr"] and all(place % 16 == 0 for place, _ in places)
+def test_few_choices_are_sorted_where_there_is_nothing_of_x_to_cast():
+    made = scaled_layer(k=0)
+    ok(made.run())
+    route, *others = [x["kernel"] for x in launches()]
+    assert route == "moe_route_pairs" and "moe_spread" not in others
 
 
 LARGE = {"tokens": 200, "inner": 192, "ldb2": 192, "k": 256, "ldx": 256, "ldb1": 256}  # a group has 133 rows
@@ -148,16 +131,16 @@ LARGE = {"tokens": 200, "inner": 192, "ldb2": 192, "k": 256, "ldx": 256, "ldb1":
 def test_large_groups_are_multiplied_gated_and_cast_in_one_launch(gate, limit):
     made = scaled_layer(**LARGE, gate=gate, gate_limit=limit, bias1=at(10), batch_stride_bias1=384)
     ok(made.set(workspace=allocate(made.workspace())).run())
-    route, gather, first, second, _ = launches()[-5:]
+    route, spread, first, second, _ = launches()[-5:]
     assert first["kernel"] == "moe_mm_scaled_coop" and "grouped_mm" in second["kernel"]
     assert first["grid"][0] == (400 // 128 + EXPERTS) * 2  # tiles of 128 x 128 of H, at most
-    route, gather, first, second = (values(x) for x in (route, gather, first, second))
+    route, spread, first, second = (values(x) for x in (route, spread, first, second))
     entries = 200 * TOP_K
     assert [first[x] for x in ("M", "N", "K", "groups", "ldd", "gate")] == [entries, 192, 256, EXPERTS, 192, gate]
     assert [first[x] for x in ("gate_limit", "gate_shift")] == ([7.0, 1.0] if limit else [float("inf"), 0.0])
     assert (first["bias_ptr"], first["batch_stride_bias"], first["offs_ptr"]) == (at(10), 384, route["offs_ptr"])
     told = ("a_scale", "a_scale_stride_m", "a_scale_stride_k", "b_scale", "batch_stride_b_scale", "b_scale_stride_n")
-    assert [first[x] for x in told] == [gather["scale_ptr"], 1, entries, at(8), 2, 1]
+    assert [first[x] for x in told] == [spread["scale_ptr"], 1, entries, at(8), 2, 1]
     assert (first["scale_stride_m"], first["scale_stride_n"], first["b_scale_stride_k"]) == (1, entries, 7)
     assert (second["a_scale"], second["a_scale_stride_k"]) == (first["scale_ptr"], entries)
     assert first["q_ptr"] + entries * 192 <= first["scale_ptr"]
@@ -174,7 +157,6 @@ def test_other_layers_are_gated_and_cast_by_a_launch_of_their_own():
         made = scaled_layer(**{**LARGE, **change})
         ok(made.set(workspace=allocate(made.workspace())).run())
         kernels = [x["kernel"] for x in launches()[-6:]]
-        # Without K nothing of X is cast.
         assert "moe_cast" in kernels and not any("moe_mm" in x for x in kernels), (change, kernels)
 
 

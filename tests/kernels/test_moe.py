@@ -28,6 +28,10 @@ def route_jobs():
     for job in [*few, *more, *edges]:
         yield {"id": "route-" + "-".join(map(str, job)), "route": job}
     yield {"id": "route-two-launches-of-one-program", "route": (30, 3, 7, 1, "mixed", 0), "phases": (1, 2)}
+    pairs = [(tokens, top_k, EXPERTS[i % 4], 9, IDS[i // 2 % 4], i % 2) for i, (tokens, top_k) in
+             enumerate(((1, 1), (1, 8), (33, 2), (41, 5), (51, 5), (128, 2), (256, 1), (9, 8)))]  # fmt: skip
+    for job in [*pairs, (0, 4, 6, 1, "none", 0), (9, 8, 4096, 128, "mixed", 0), (5, 8, 4096, 3, "mixed", 1)]:
+        yield {"id": "pairs-" + "-".join(map(str, job)), "route": job, "pairs": True}
 
 
 def sum_jobs():
@@ -48,7 +52,10 @@ def faults():
     for name, value in {"entries": 119, "groups": 6, "top_k": 4, "ids_wide": 1}.items():
         fewer = {"entries": 60} if name == "ids_wide" else {}  # there are no more of twice the size
         yield {**plain, "id": f"fault-route-{name}", "changed": {name: value, **fewer}}
+        pairs = {"route": (40, 3, 7, 4, "mixed", 0), "pairs": True}
+        yield {**pairs, "id": f"fault-pairs-{name}", "changed": {name: value, **fewer}}
     yield {**plain, "id": "fault-counts-alone", "phases": (1,)}
+    yield {**plain, "id": "fault-pairs-too-few-programs", "pairs": True}
     plain = {"sum": (5, 70, 6, 32, 5), "kind": "fp16", "weights": 1}
     wrong = {
         "M": (4,),
@@ -68,7 +75,7 @@ GOOD, FAULTS = [*route_jobs(), *sum_jobs()], list(faults())
 
 
 def route(job: dict, rng) -> list[str]:
-    from kernels.device.portable import moe
+    from kernels.device.portable import moe, moe_few
 
     tokens, top_k, groups, programs, kind, wide, *block = job["route"]
     ids = rng.integers(0, groups, tokens * top_k) if kind != "one" else np.full(tokens * top_k, groups // 2)
@@ -88,7 +95,10 @@ def route(job: dict, rng) -> list[str]:
     memories["counts"] = guarded(rng.integers(-(2**31), 2**31, 2 * programs * groups).astype(np.int32))
     values = {f"{name}_ptr": address for name, (_, address) in memories.items()}
     values |= {"entries": ids.size, "groups": groups, "top_k": top_k, "ids_wide": wide, **job.get("changed", {})}
-    for phase in job.get("phases", (3,) if programs == 1 else (1, 2)):
+    if job.get("pairs"):
+        constants = {"BLOCK_M": 256, "OVERLAP": 0}
+        launch(moe_few.moe_route_pairs, "*i32 " * 4 + "i32 " * 4, values, programs, constants)
+    for phase in () if job.get("pairs") else job.get("phases", (3,) if programs == 1 else (1, 2)):
         constants = {"BLOCK_M": (*block, 32)[0], "OVERLAP": 0}
         launch(moe.moe_route, "*i32 " * 5 + "i32 " * 5, {**values, "phase": phase}, programs, constants)
     wanted["counts"] = memories["counts"][0][BAND:-BAND]  # the kernel's own, but not what is around

@@ -1,4 +1,5 @@
-"""Rows of experts by an index, gated and cast to e4m3, against numpy, run by Triton's interpreter. No GPU.
+"""Rows of experts cast to e4m3, by an index and gated or to their choices' places, against numpy, run by Triton's
+interpreter. No GPU.
 
 Without an activation bit for bit; else float32's exponentials are a few units apart, and numbers near the middle of two
 of e4m3's may be either.
@@ -20,6 +21,7 @@ if importlib.util.find_spec("triton") is None:
 
 HALVES, PAIRS = 1, 2
 PART = 16  # rows of a tile
+GROUPS = 5  # experts
 
 
 def jobs():
@@ -37,8 +39,13 @@ def jobs():
     plain = {"gate": 0, "activation": NONE, "limit": 0.0, "kind": "bf16", "size": (5, 5, 257, 1)}
     yield {"id": "rows-as-they-stand", **plain, "indexed": False}
     yield {"id": "numbers-that-are-none", **plain, "indexed": True, "none": True}
-    for i, size in enumerate(((40, 9, 208, 16), (33, 50, 1040, 0), (5, 5, 544, 32))):
-        yield {"id": f"gather-{size[2]}", "gather": True, "size": size, "indexed": i < 2}
+    spreads = (((20, 3), 208, 8), ((33, 9), 136, 0), ((17, 8), 77, 3), ((5, 20), 264, 24), ((1, 1), 16, 0))
+    few = (((1, 8), 208, 8), ((8, 8), 136, 0), ((64, 1), 77, 3), ((5, 9), 264, 24), ((1, 64), 16, 0))
+    told = [*((0, x) for x in spreads), *((1 + i % 2, x) for i, x in enumerate(few))]
+    for i, (ids, (choices, n, more)) in enumerate(told):
+        fields = {"spread": choices, "kind": ("bf16", "fp16")[i % 2], "size": (n, more), "ids": ids}
+        yield {"id": f"spread-{ids}-{choices}", **fields, "align": 1 if n % 8 else 8}
+    yield {"id": "spread-numbers-that-are-none", **fields, "none": True, "align": 8}
 
 
 def faults():
@@ -51,13 +58,12 @@ def faults():
         yield {"id": f"fault-{name}", **plain, "changed": {name: value}}
     for name, value in (("PAIRED", 1), ("GATED", 0)):
         yield {"id": f"fault-{name}", **plain, "constants": {name: value}}
-    plain = {"gather": True, "size": (40, 9, 272, 16), "indexed": True}
-    wrong = {
-        "M": 39, "N": 256, "stored": 8, "lda": 272, "ldd": 272, "scale_stride_m": 2, "scale_stride_n": 1,
-        "a_scale_stride_m": 2, "a_scale_stride_k": 1, "rows_ptr": 0,
-    }  # fmt: skip
-    for name, value in wrong.items():
-        yield {"id": f"fault-gather-{name}", **plain, "changed": {name: value}}
+    for ids in (0, 1):
+        plain = {"spread": (9, 7), "kind": "bf16", "size": (272, 16), "ids": ids, "align": 8}
+        wrong = {"N": 256, "lda": 280, "ldd": 288, "scale_stride_m": 2, "scale_stride_n": 1, "top_k": 6}
+        wrong |= {"groups": 3, "ids_wide": 1, "entries": 60} if ids else {"entries": 40}
+        for name, value in wrong.items():
+            yield {"id": f"fault-spread-{ids}-{name}", **plain, "changed": {name: value}}
 
 
 GOOD, FAULTS = list(jobs()), list(faults())
@@ -91,46 +97,70 @@ def indices(rng, m: int, stored: int, indexed: bool) -> tuple[np.ndarray, np.nda
     return index, (index >= 0) & (index < stored)
 
 
-def check_gather(job: dict) -> list[str]:
-    """Bytes and scales as they are, 0 and 1 of rows that are none; A's scales of a column lie one behind the other."""
-    from kernels.device.portable.moe_cast import moe_gather
+def choices_of(job: dict, rng) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Expert ids of a few experts, the sorted place of each choice, and the ends; where the sort was before, places
+    that are in no order, some none."""
+    tokens, top_k = job["spread"]
+    entries = tokens * top_k
+    ids = rng.integers(-1, GROUPS + 1, entries)
+    there = (ids >= 0) & (ids < GROUPS)
+    order = np.argsort(np.where(there, ids, GROUPS), kind="stable")[: there.sum()]
+    places = np.full(entries, -1, np.int32)
+    places[order] = np.arange(len(order))
+    ends = np.cumsum(np.bincount(ids[there], minlength=GROUPS)).astype(np.int32)
+    if not job["ids"]:
+        places = np.where(there, rng.permutation(entries), -1).astype(np.int32)
+    return ids.astype(np.int64 if job["ids"] == 2 else np.int32), places, ends
+
+
+def check_spread(job: dict) -> list[str]:
+    """Each row's bytes and scales at its choices' places, to the bit; the latter of a column lie one behind the other.
+    Rows of nobody are as they were."""
+    from kernels.device.portable.moe_cast import moe_spread
 
     rng = np.random.default_rng(zlib.crc32(job["id"].encode()))
-    m, stored, n, more = job["size"]
-    lda, ldd, blocks = n + more, n + 2 * more, -(-n // 128)
-    index, there = indices(rng, m, stored, job["indexed"])
-    a = rng.integers(0, 256, (stored, lda), np.uint8)
-    of_a = rng.standard_normal((blocks, stored)).astype(np.float32)
+    (tokens, top_k), (n, more), kind = job["spread"], job["size"], job["kind"]
+    entries, lda, ldd, blocks = tokens * top_k, n + more, n + 2 * more, -(-n // 128)
+    ids, places, ends = choices_of(job, rng)
+    values = rng.standard_normal((tokens, lda)).astype(np.float32)
+    if job.get("none"):
+        values[rng.random(values.shape) < 0.2] = np.inf
+    bits = element(values, kind)
+    a = widened(bits, kind).reshape(tokens, lda)[:, :n]
+    size = np.where(np.isfinite(a), np.abs(a), 0)
+    own = scales(np.maximum.reduceat(size, np.arange(0, n, 128), 1), 0)
+    code = rounded(a, own.repeat(128, 1)[:, :n])
+    wanted = {
+        "a": bits.astype(np.uint16), "ids": ids, "places": places, "offs": ends,
+        "q": np.full((entries, ldd), POISON[1], np.uint8), "scale": np.full((blocks, entries), POISON[4], np.uint32),
+    }  # fmt: skip
+    made = ("places", "offs") if job["ids"] else ()
     memories = {
-        "a": guarded(a), "of_a": guarded(of_a.view(np.uint32)), "rows": guarded(index),
-        "q": guarded(np.full((m, ldd), POISON[1], np.uint8)),
-        "scale": guarded(np.full((blocks, m), POISON[4], np.uint32)),
+        name: guarded(np.full_like(x, POISON[4]) if name in made else x)
+        for name, x in wanted.items() if name != "offs" or made
     }  # fmt: skip
-    before = {name: memory.copy() for name, (memory, _) in memories.items()}
-    told = {
-        "a_ptr": memories["a"][1], "q_ptr": memories["q"][1], "a_scale": memories["of_a"][1],
-        "scale_ptr": memories["scale"][1], "rows_ptr": memories["rows"][1] * job["indexed"], "M": m, "N": n,
-        "stored": stored, "lda": lda, "ldd": ldd, "a_scale_stride_m": 1, "a_scale_stride_k": stored,
-        "scale_stride_m": 1, "scale_stride_n": m,
+    for entry in np.flatnonzero(places >= 0):
+        wanted["q"][places[entry], :n] = code[entry // top_k]
+        wanted["scale"][:, places[entry]] = own[entry // top_k].astype(np.float32).view(np.uint32)
+    told = {f"{name}_ptr": at for name, (_, at) in memories.items()} | {
+        "N": n, "entries": entries, "groups": GROUPS, "top_k": top_k, "ids_wide": job["ids"] == 2,
+        "lda": lda, "ldd": ldd, "scale_stride_m": 1, "scale_stride_n": entries,
     }  # fmt: skip
-    types = f"*fp8e4nv *u8 *fp32 *fp32 *i32 i32 i32 i32 {'i64 ' * 6}"
-    constants = {"ALIGN": 16, "BLOCK_M": 8, "BLOCK_N": 512, "OVERLAP": 0}
-    launch(moe_gather, types, told | job.get("changed", {}), -(-m // 8) * -(-n // 512), constants)
-    q = memories["q"][0][BAND:-BAND].reshape(m, ldd)
-    scale = memories["scale"][0][BAND:-BAND].reshape(blocks, m)
-    place = np.where(there, index, 0)
-    off = (q[:, :n] != np.where(there[:, None], a[place, :n], 0)).sum()
-    off_scales = (scale.view(np.float32) != np.where(there, of_a[:, place], 1)).sum()
-    problems = [f"mismatch: {off_scales} scales, {off} of {m * n} values"] if off or off_scales else []
-    q[:, :n], scale[:] = POISON[1], POISON[4]
-    return problems + [f"mismatch: written beyond {x}" for x in memories if (memories[x][0] != before[x]).any()]
+    if not job["ids"]:
+        told |= {"ids_ptr": 0, "offs_ptr": 0}
+    aligned = job["align"] > 1
+    packed = aligned * {"fp16": 1, "bf16": 2}[kind]
+    constants = {"ALIGN": job["align"], "PACKED": packed, "BLOCK_N": 256, "HARDWARE": 0, "OVERLAP": 0}
+    types = f"*{kind} *u8 *fp32 *i32 *i32 *i32 {'i32 ' * 5}{'i64 ' * 4}"
+    launch(moe_spread, types, told | job.get("changed", {}), tokens * -(-n // 256), constants)
+    return [f"mismatch: {x}" for x, (memory, _) in memories.items() if (memory != guarded(wanted[x])[0]).any()]
 
 
 def check(job: dict) -> list[str]:
     from kernels.device.portable import moe_cast
 
-    if job.get("gather"):
-        return check_gather(job)
+    if "spread" in job:
+        return check_spread(job)
     rng = np.random.default_rng(zlib.crc32(job["id"].encode()))
     m, stored, n, more = job["size"]
     kind, gate = job["kind"], job["gate"]

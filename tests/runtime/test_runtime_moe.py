@@ -179,15 +179,15 @@ def test_a_layer_of_8_bit_weights_is_told_their_scales():
     install()
     made = libgemm.moe(**scaled())
     assert (made.shape, made.dtype.name) == ((TOKENS, N), "float16")
-    _, gather, first, _, second, total = (values(x) for x in launches())
+    spread, first, _, second, total = (values(x) for x in launches())
     told = ("b_scale", "batch_stride_b_scale", "b_scale_stride_k", "b_scale_stride_n")
     assert [first[x] for x in told] == [at(8), 2, 1, 1] and [second[x] for x in told] == [at(9), 5, 3, 7]
-    assert (gather["a_ptr"], gather["N"], total["d_ptr"]) == (at(0), K, made.pointer)
+    assert (spread["a_ptr"], spread["N"], total["d_ptr"]) == (at(0), K, made.pointer)
     libgemm.moe(**in_bf16(scaled()))  # and again: what was seen before is another layer's
     libgemm.moe(**in_bf16(layer()))
     libgemm.moe(**in_bf16(scaled()))
-    assert [len(launches()[i:j]) for i, j in ((6, 12), (12, 16), (16, 22))] == [6, 4, 6]
-    assert [x["kernel"] for x in launches()[16:18]] == ["moe_route", "moe_cast"]
+    assert [len(launches()[i:j]) for i, j in ((5, 10), (10, 14), (14, 19))] == [5, 4, 5]
+    assert [x["kernel"] for x in launches()[14:15]] == ["moe_spread"]
 
 
 @in_stand_in()
@@ -200,11 +200,11 @@ def test_a_layer_of_8_bit_weights_like_one_before_takes_the_quick_way_too():
     moved = {name: Tensor(x.pointer + 4096, x.shape, x.dtype.name, x.strides)
              for name, x in given.items() if name in ("x", "w_in", "w_out", "w_in_scale", "w_out_scale")}  # fmt: skip
     made = libgemm.moe(**{**given, **moved})
-    before, after = launches()[6:12], launches()[12:]
-    assert [x["variant"] for x in before] == [x["variant"] for x in after] and len(after) == 6
+    before, after = launches()[5:10], launches()[10:]
+    assert [x["variant"] for x in before] == [x["variant"] for x in after] and len(after) == 5
     assert [x["grid"] for x in before] == [x["grid"] for x in after]
-    _, gather, first, _, second, total = (values(x) for x in after)
-    assert (gather["a_ptr"], first["b_scale"], second["b_scale"]) == (at(0) + 4096, at(8) + 4096, at(9) + 4096)
+    spread, first, _, second, total = (values(x) for x in after)
+    assert (spread["a_ptr"], first["b_scale"], second["b_scale"]) == (at(0) + 4096, at(8) + 4096, at(9) + 4096)
     assert total["d_ptr"] == made.pointer
     turned = Tensor(at(8), (EXPERTS, 1, 2), "float32", (2, 2, 1))
     for changed in ({"w_in_scale": turned}, {"w_out_scale": Tensor(at(9), (EXPERTS, 1, 1), "float32", (4, 3, 7))}):

@@ -125,7 +125,7 @@ libgemm_status libgemm_moe(const libgemm_moe_args *args) {
                               .a_type = a.a_type,
                               .weights_type = a.weights_type,
                               .stream = a.stream};
-  TRY(libgemm_moe_route(&route));
-  TRY(a.scaling ? queue_scaled(&a, &l) : queue_products(&a, &l));
+  if (!a.scaling) TRY(libgemm_moe_route(&route));
+  TRY(a.scaling ? queue_scaled(&a, &route, &l) : queue_products(&a, &l));
   return libgemm_moe_sum(&sum);
 }

@@ -2,13 +2,14 @@
 #ifndef LIBGEMM_API_MOE_H
 #define LIBGEMM_API_MOE_H
 
+#include <stdbool.h>
+
 #include "libgemm.h"
 
-/* The workspace, in bytes from its first. Of 8-bit weights also X's rows and H in 8 bits and their scales, X so
- * where it is cast first, and Z. */
+/* The workspace, in bytes from its first. Of 8-bit weights also X's rows and H in 8 bits and their scales, and Z. */
 struct layout {
   uint64_t rows, places, offs, counts, hidden, made, end;
-  uint64_t x, x_scale, cast, cast_scale, z, hidden_scale;
+  uint64_t x, x_scale, z, hidden_scale;
 };
 
 /* The next of it, which begins on 128 bytes. */
@@ -24,14 +25,19 @@ libgemm_status check_scaled_layer(const libgemm_moe_args *a);
 /* Places of what its products need, from counts on. */
 void place_scaled(const libgemm_moe_args *a, struct layout *l);
 
-/* Rows of A of 8 bits, `n` bytes one behind the other, and their scales of 1X128, those of a column of blocks one
- * behind the other: row rows[i] of a_count goes to row i of m. All begin on 16 bytes. */
-struct gathered {
-  const void *a, *a_scale, *rows;
+/* Rows of X cast to 8 bits with scales of 1X128, each to the row of D that each of its choices has: D's begin on 16
+ * bytes, ldd apart, and scales of a column of blocks lie one behind the other. */
+struct spread {
+  const libgemm_moe_route_args *route; /* whose places say where */
+  const void *a;                       /* [tokens][n], lda */
   void *d, *scale;
-  int64_t m, n, a_count;
+  int64_t n, lda, ldd;
+  int32_t a_type;
 };
-libgemm_status gather_cast(const struct gathered *g, libgemm_stream stream);
+libgemm_status spread_cast(const struct spread *s);
+
+/* Whether it finds the places of so few choices, and their experts' ends, in the same launch. */
+bool spreads_by_itself(const libgemm_moe_route_args *route);
 
 /* INVALID_ARGUMENT unless its types, sizes and gate are allowed. */
 libgemm_status check_moe_cast(const libgemm_moe_cast_args *a);
@@ -39,7 +45,7 @@ libgemm_status check_moe_cast(const libgemm_moe_cast_args *a);
 /* A product with scales of blocks, and `cast` of its D, which nobody else reads. */
 libgemm_status multiply_and_cast(const libgemm_grouped_mm_args *product, const libgemm_moe_cast_args *cast);
 
-/* Queue them: from sorted rows to what experts made of them. */
-libgemm_status queue_scaled(const libgemm_moe_args *a, const struct layout *l);
+/* Queue them: from the router's choices to what experts made of them. */
+libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_args *route, const struct layout *l);
 
 #endif

@@ -1,10 +1,11 @@
-/* moe_cast.c: rows for a layer's products in 8 bits: by an index, gated, and cast with a scale for each 128. */
+/* moe_cast.c: rows for a layer's products in 8 bits, cast with a scale for each 128: by an index and gated; or each of
+ * X's to all its choices' places. */
 #include <stddef.h>
 
 #include "api/moe.h"
 #include "internal.h"
 
-enum { BLOCK = 128, PART = 16, GATHER_PART = 8 };
+enum { BLOCK = 128, PART = 16, FEW = 64 /* FEW of kernels/device/portable/moe_cast.py */ };
 
 void libgemm_moe_cast_args_init(libgemm_moe_cast_args *args, uint64_t size) {
   libgemm_moe_cast_args defaults = {.gate_alpha = 1.702f, .d_type = LIBGEMM_E4M3};
@@ -63,24 +64,37 @@ libgemm_status libgemm_moe_cast(const libgemm_moe_cast_args *args) {
   RETURN_ON_OWNER("d", a.d, device, run(&a, device));
 }
 
-static libgemm_status run_gather(const struct gathered *g, libgemm_stream stream, const struct device *device) {
+static libgemm_status run_spread(const struct spread *s, const struct device *device) {
   const struct row *row = NULL;
   struct call call;
-  struct problem p = {.op = OP_MOE_GATHER, .a_type = LIBGEMM_E4M3, .d_type = LIBGEMM_BF16, .met = GUARD_ALIGN16};
+  const libgemm_moe_route_args *route = s->route;
+  int64_t step = 16 / (int64_t)dtype_bytes(s->a_type);
+  struct problem p = {.op = OP_MOE_SPREAD, .a_type = s->a_type, .d_type = LIBGEMM_E4M3};
+  p.met =
+      ((uint64_t)s->a | (uint64_t)s->d) % 16 == 0 && ((s->lda | s->ldd | s->n) & (step - 1)) == 0 ? GUARD_ALIGN16 : 0;
   state_gpu(&p, &device->gpu);
-  TRY(row_of_tile(&p, GATHER_PART, 0, device, &row));
+  TRY(check_array("x", s->a, (uint64_t)dtype_bytes(s->a_type), device));
+  TRY(row_of_tile(&p, 8, 0, device, &row));
   clear(&call, offsetof(struct call, a_desc));
-  call.M = (int32_t)g->m, call.N = (int32_t)g->n, call.stored = (int32_t)g->a_count;
-  call.a_ptr = (CUdeviceptr)g->a, call.q_ptr = (CUdeviceptr)g->d, call.rows_ptr = (CUdeviceptr)g->rows;
-  call.a_scale = (CUdeviceptr)g->a_scale, call.scale_ptr = (CUdeviceptr)g->scale;
-  call.lda = call.ldd = g->n;
-  call.a_scale_stride_m = call.scale_stride_m = 1;
-  call.a_scale_stride_k = g->a_count, call.scale_stride_n = g->m;
-  return row->launch(row, device, &call, ceil_div(g->m, row->block_m) * ceil_div(g->n, row->block_n), stream);
+  if (spreads_by_itself(route)) {
+    TRY(check_array("ids", route->ids, route->ids_wide ? sizeof(int64_t) : sizeof(int32_t), device));
+    call.ids_ptr = (CUdeviceptr)route->ids, call.offs_ptr = (CUdeviceptr)route->offs;
+    call.groups = (int32_t)route->groups, call.ids_wide = route->ids_wide;
+  }
+  call.N = (int32_t)s->n, call.top_k = (int32_t)route->top_k;
+  call.entries = (int32_t)(route->tokens * route->top_k);
+  call.a_ptr = (CUdeviceptr)s->a, call.q_ptr = (CUdeviceptr)s->d, call.scale_ptr = (CUdeviceptr)s->scale;
+  call.places_ptr = (CUdeviceptr)route->places, call.lda = s->lda, call.ldd = s->ldd;
+  call.scale_stride_m = 1, call.scale_stride_n = call.entries;
+  return row->launch(row, device, &call, route->tokens * ceil_div(s->n, row->block_n), route->stream);
 }
 
-libgemm_status gather_cast(const struct gathered *g, libgemm_stream stream) {
+bool spreads_by_itself(const libgemm_moe_route_args *route) { return route->tokens * route->top_k <= FEW; }
+
+libgemm_status spread_cast(const struct spread *s) {
   const struct device *device;
-  if (g->m == 0 || g->n == 0) return LIBGEMM_OK;
-  RETURN_ON_OWNER("workspace", g->d, device, run_gather(g, stream, device));
+  TRY(check_range("k", s->n, 0, LIBGEMM_MAX_SIZE / 2)); /* kernels count past the last of either */
+  TRY(check_range("tokens * top_k", s->route->tokens * s->route->top_k, 0, LIBGEMM_MAX_SIZE / 2));
+  TRY(check_ld("ldx", s->lda, s->n, "k"));
+  RETURN_ON_OWNER("workspace", s->d, device, run_spread(s, device));
 }

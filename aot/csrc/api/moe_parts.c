@@ -26,22 +26,21 @@ static libgemm_status check_route(const libgemm_moe_route_args *args, libgemm_mo
   return check_range("ids_wide", a->ids_wide, 0, 1);
 }
 
-/* How many blocks of threads sort: each has counts of its own for every expert, twice. */
-static int64_t programs_of(int64_t entries, int64_t chunk) {
-  int64_t chunks = ceil_div(entries, chunk);
-  return chunks < 1 ? 1 : least(chunks, MOST_PROGRAMS);
-}
+/* Few entries are sorted in one launch without counts, by blocks of threads that have so many of them each, or so many
+ * experts (kernels/device/portable/moe_few.py); many in chunks. */
+enum { FEW_ENTRIES = 256, FEW_PART = 32, CHUNK = 1024 };
 
-/* Few entries are sorted in chunks as small as that, by one block. */
-enum { FEW_ENTRIES = 256, SMALL_CHUNK = 128, LARGE_CHUNK = 1024 };
+static bool are_few(const libgemm_moe_route_args *a) { return a->tokens * a->top_k <= FEW_ENTRIES; }
 
+/* How many blocks of threads sort: of many each has counts of its own for every expert, twice. */
 static int64_t route_programs(const libgemm_moe_route_args *a) {
   int64_t entries = a->tokens * a->top_k;
-  return entries <= FEW_ENTRIES ? 1 : programs_of(entries, LARGE_CHUNK);
+  if (!are_few(a)) return least(ceil_div(entries, CHUNK), MOST_PROGRAMS);
+  return ceil_div(a->groups > entries ? a->groups : entries, FEW_PART);
 }
 
 static uint64_t route_bytes(const libgemm_moe_route_args *a) {
-  return (uint64_t)(2 * route_programs(a) * a->groups) * sizeof(int32_t);
+  return are_few(a) ? 0 : (uint64_t)(2 * route_programs(a) * a->groups) * sizeof(int32_t);
 }
 
 static libgemm_status run_route(const libgemm_moe_route_args *a, const struct device *device) {
@@ -55,21 +54,25 @@ static libgemm_status run_route(const libgemm_moe_route_args *a, const struct de
     TRY(check_array("places", a->places, sizeof(int32_t), device));
   }
   TRY(check_array("offs", a->offs, sizeof(int32_t), device));
-  TRY(check_workspace(a->workspace, a->workspace_bytes, route_bytes(a), "libgemm_moe_route_workspace"));
-  TRY(check_pointer("workspace", (CUdeviceptr)a->workspace, device));
+  if (route_bytes(a)) {
+    TRY(check_workspace(a->workspace, a->workspace_bytes, route_bytes(a), "libgemm_moe_route_workspace"));
+    TRY(check_pointer("workspace", (CUdeviceptr)a->workspace, device));
+  }
   state_gpu(&p, &device->gpu);
-  TRY(row_of_tile(&p, a->tokens * a->top_k <= FEW_ENTRIES ? SMALL_CHUNK : LARGE_CHUNK, 0, device, &row));
+  TRY(row_of_tile(&p, are_few(a) ? FEW_ENTRIES : CHUNK, 0, device, &row));
   clear(&call, offsetof(struct call, a_desc));
   call.ids_ptr = (CUdeviceptr)a->ids, call.rows_ptr = (CUdeviceptr)a->rows;
   call.places_ptr = (CUdeviceptr)a->places, call.offs_ptr = (CUdeviceptr)a->offs;
   call.counts_ptr = (CUdeviceptr)a->workspace;
   call.entries = (int32_t)(a->tokens * a->top_k), call.groups = (int32_t)a->groups, call.top_k = (int32_t)a->top_k;
   call.ids_wide = a->ids_wide;
-  for (call.phase = programs == 1 ? 3 : 1; call.phase <= 3; call.phase++) {
+  call.phase = 3; /* one block of threads counts, and places by what it counted; several by what all did */
+  if (!are_few(a) && programs > 1) {
+    call.phase = 1;
     TRY(row->launch(row, device, &call, programs, a->stream));
-    if (call.phase == 2) break;
+    call.phase = 2;
   }
-  return LIBGEMM_OK;
+  return row->launch(row, device, &call, programs, a->stream);
 }
 
 libgemm_status libgemm_moe_route(const libgemm_moe_route_args *args) {

@@ -1,8 +1,9 @@
-/* moe_scaled.c: a layer's products of 8-bit weights: rows are gathered and cast, and cast again behind the gate. */
+/* moe_scaled.c: a layer's products of 8-bit weights: rows are cast to where they are needed, and again behind the gate.
+ */
 #include "api/moe.h"
 #include "internal.h"
 
-enum { BLOCK = 128, ALIGN = 16, CAST_FIRST = 1 << 24 /* elements: bench/NOTES.md */ };
+enum { BLOCK = 128, ALIGN = 16 };
 
 libgemm_status check_scaled_layer(const libgemm_moe_args *a) {
   if (a->b_type != 0 && a->b_type != a->a_type && a->b_type != LIBGEMM_E4M3)
@@ -29,20 +30,11 @@ libgemm_status check_scaled_layer(const libgemm_moe_args *a) {
 static int64_t row_bytes(int64_t length) { return (length + ALIGN - 1) / ALIGN * ALIGN; }
 static int64_t columns_of_z(const libgemm_moe_args *a) { return a->gate ? 2 * a->inner : a->inner; }
 
-/* Whether X is cast before its rows are gathered: a row is that of several choices, and of many the casting would take
- * longer than a launch. */
-static bool casts_first(const libgemm_moe_args *a) {
-  return a->top_k > 1 && a->tokens * a->top_k >= CAST_FIRST / (a->k + 1);
-}
-
 void place_scaled(const libgemm_moe_args *a, struct layout *l) {
-  uint64_t tokens = casts_first(a) ? (uint64_t)a->tokens : 0;
   uint64_t entries = (uint64_t)(a->tokens * a->top_k), bytes = (uint64_t)dtype_bytes(a->a_type);
   uint64_t row = (uint64_t)row_bytes(a->k), scales = (uint64_t)ceil_div(a->k, BLOCK) * sizeof(float);
   l->x = place(&l->end, entries * row);
   l->x_scale = place(&l->end, entries * scales);
-  l->cast = place(&l->end, tokens * row);
-  l->cast_scale = place(&l->end, tokens * scales);
   l->z = place(&l->end, entries * (uint64_t)columns_of_z(a) * bytes);
   l->hidden = place(&l->end, entries * (uint64_t)row_bytes(a->inner));
   l->hidden_scale = place(&l->end, entries * (uint64_t)ceil_div(a->inner, BLOCK) * sizeof(float));
@@ -60,49 +52,34 @@ static libgemm_grouped_mm_args product_of(const libgemm_moe_args *a, const struc
   return made;
 }
 
-static libgemm_moe_cast_args cast_of(const libgemm_moe_args *a, int64_t n) {
+/* Z's rows gated and cast, to H. */
+static libgemm_moe_cast_args gate_of(const libgemm_moe_args *a, const struct layout *l) {
+  char *at = a->workspace;
   libgemm_moe_cast_args made;
   libgemm_moe_cast_args_init(&made, sizeof made);
-  made.m = a->tokens * a->top_k, made.n = n, made.ldd = row_bytes(n);
+  made.m = a->tokens * a->top_k, made.n = a->inner, made.ldd = row_bytes(a->inner);
+  made.a = at + l->z, made.lda = columns_of_z(a);
+  made.d = at + l->hidden, made.scale = at + l->hidden_scale;
   made.scale_stride_m = 1, made.scale_stride_n = made.m;
+  made.activation = a->activation, made.gate = a->gate;
+  made.gate_alpha = a->gate_alpha, made.gate_limit = a->gate_limit;
   made.a_type = a->a_type, made.stream = a->stream;
   return made;
 }
 
-/* X's rows in 8 bits, in order of their experts: cast once for all choices, and gathered. */
-static libgemm_status cast_and_gather(const libgemm_moe_args *a, const struct layout *l) {
+libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_args *route, const struct layout *l) {
   char *at = a->workspace;
-  libgemm_cast_args cast;
-  libgemm_cast_args_init(&cast, sizeof cast);
-  cast.m = a->tokens, cast.n = a->k, cast.lda = a->ldx, cast.ldd = row_bytes(a->k);
-  cast.a = a->x, cast.d = at + l->cast, cast.scale = (float *)(void *)(at + l->cast_scale);
-  cast.scale_stride_m = 1, cast.scale_stride_n = a->tokens;
-  cast.a_type = a->a_type, cast.granularity = LIBGEMM_PER_1X128, cast.stream = a->stream;
-  struct gathered gathered = {.a = cast.d,
-                              .a_scale = cast.scale,
-                              .d = at + l->x,
-                              .scale = at + l->x_scale,
-                              .rows = at + l->rows,
-                              .m = a->tokens * a->top_k,
-                              .n = cast.ldd,
-                              .a_count = a->tokens};
-  TRY(libgemm_cast(&cast));
-  return gather_cast(&gathered, a->stream);
-}
-
-libgemm_status queue_scaled(const libgemm_moe_args *a, const struct layout *l) {
-  char *at = a->workspace;
-  libgemm_moe_cast_args gather = cast_of(a, a->k), gate = cast_of(a, a->inner);
-  gather.a = a->x, gather.lda = a->ldx, gather.a_count = a->tokens;
-  gather.rows = (int32_t *)(void *)(at + l->rows);
-  gather.d = at + l->x, gather.scale = at + l->x_scale;
-  gate.a = at + l->z, gate.lda = columns_of_z(a);
-  gate.d = at + l->hidden, gate.scale = at + l->hidden_scale;
-  gate.activation = a->activation, gate.gate = a->gate;
-  gate.gate_alpha = a->gate_alpha, gate.gate_limit = a->gate_limit;
-
+  const struct spread spread = {.route = route,
+                                .a = a->x,
+                                .d = at + l->x,
+                                .scale = at + l->x_scale,
+                                .n = a->k,
+                                .lda = a->ldx,
+                                .ldd = row_bytes(a->k),
+                                .a_type = a->a_type};
+  const libgemm_moe_cast_args gate = gate_of(a, l);
   libgemm_grouped_mm_args first = product_of(a, l, columns_of_z(a), a->k), second = product_of(a, l, a->n, a->inner);
-  first.a = gather.d, first.a_scale = gather.scale, first.d = at + l->z;
+  first.a = spread.d, first.a_scale = spread.scale, first.d = at + l->z;
   first.b = a->b1, first.ldb = a->ldb1, first.batch_stride_b = a->batch_stride_b1, first.trans_b = a->trans_b1;
   first.b_scale = a->b1_scale, first.batch_stride_b_scale = a->batch_stride_b1_scale;
   first.b_scale_stride_n = a->b1_scale_stride_n, first.b_scale_stride_k = a->b1_scale_stride_k;
@@ -113,7 +90,8 @@ libgemm_status queue_scaled(const libgemm_moe_args *a, const struct layout *l) {
   second.b_scale_stride_n = a->b2_scale_stride_n, second.b_scale_stride_k = a->b2_scale_stride_k;
   second.bias = a->bias2, second.batch_stride_bias = a->batch_stride_bias2;
 
-  TRY(casts_first(a) ? cast_and_gather(a, l) : libgemm_moe_cast(&gather));
+  if (!a->k || !spreads_by_itself(route)) TRY(libgemm_moe_route(route));
+  if (a->k) TRY(spread_cast(&spread));
   TRY(multiply_and_cast(&first, &gate));
   return libgemm_grouped_mm(&second);
 }

@@ -14,9 +14,8 @@ FLOAT32 = tl.constexpr(3)
 
 
 @triton.jit
-def load_experts(ids_ptr, start, entries, groups, ids_wide, BLOCK_M: tl.constexpr):
-    """The experts of BLOCK_M entries; `groups` for those that are skipped or behind the last."""
-    entry = start + tl.arange(0, BLOCK_M)
+def load_experts(ids_ptr, entry, entries, groups, ids_wide):
+    """The expert of each entry; `groups` for those that are skipped or behind the last."""
     inside = entry < entries
     if ids_wide != 0:
         found = tl.load(ids_ptr.to(tl.pointer_type(tl.int64)) + entry, mask=inside, other=-1)
@@ -33,7 +32,8 @@ def count_entries(ids_ptr, row_ptr, first, last, entries, groups, ids_wide, BLOC
         tl.store(row_ptr + group, tl.zeros([EXPERTS], tl.int32), mask=group < groups)
     tl.debug_barrier()
     for chunk in range(first, last):
-        group = load_experts(ids_ptr, chunk * BLOCK_M, entries, groups, ids_wide, BLOCK_M)
+        entry = chunk * BLOCK_M + tl.arange(0, BLOCK_M)
+        group = load_experts(ids_ptr, entry, entries, groups, ids_wide)
         tl.atomic_add(row_ptr + group, 1, mask=group < groups, sem="relaxed", scope="cta")
 
 
@@ -72,7 +72,7 @@ def place_entries(
     for chunk in range(first, last):
         start = chunk * BLOCK_M
         # Sorted by expert, then by entry: equal experts lie together, in the order in which they came.
-        key = tl.sort(load_experts(ids_ptr, start, entries, groups, ids_wide, BLOCK_M) * BLOCK_M + lane)
+        key = tl.sort(load_experts(ids_ptr, start + lane, entries, groups, ids_wide) * BLOCK_M + lane)
         group = key // BLOCK_M
         entry = key % BLOCK_M
         here = group < groups

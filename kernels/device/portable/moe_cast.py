@@ -1,5 +1,5 @@
-"""Rows for a product of experts in 8 bits: by an index, gated, and cast with a scale for each 128; or by an index, of
-what was cast before. Portable set.
+"""Rows for a product of experts in 8 bits, cast with a scale for each 128: by an index and gated; or each one to all
+its choices' places. Portable set.
 """
 
 import triton
@@ -7,7 +7,14 @@ import triton.language as tl
 
 from kernels.device.portable.eight_bits import BLOCK, E4M3, factor_of, numbers, scale_of, to_8_bits
 from kernels.device.portable.gate import gated, swish_gated
+from kernels.device.portable.moe import load_experts
+from kernels.device.portable.moe_few import place_of, store_ends
 from kernels.device.portable.overlap import wait_for_last_kernel
+from kernels.device.portable.words import bytes_of, largest, magnitude_of, sizes_of
+
+FEW = tl.constexpr(64)  # entries that find their places by themselves: select/../api/moe_cast.c
+SOME = tl.constexpr(16)  # of these
+AT_ONCE = tl.constexpr(8)  # choices of a row
 
 
 @triton.jit
@@ -76,28 +83,68 @@ def moe_cast(
 
 
 @triton.jit
-def moe_gather(
-    a_ptr, q_ptr, a_scale, scale_ptr, rows_ptr, M, N, stored, lda, ldd, a_scale_stride_m, a_scale_stride_k,
+def find_places(ids_ptr, places_ptr, offs_ptr, entries, groups, ids_wide):
+    """Those of FEW entries at most, by every program, which may read all of them behind it: each stores the same
+    numbers. The experts' ends by all of them together."""
+    experts = load_experts(ids_ptr, tl.arange(0, FEW), entries, groups, ids_wide)
+    for first in range(0, entries, SOME):
+        entry = first + tl.arange(0, SOME)
+        place = place_of(load_experts(ids_ptr, entry, entries, groups, ids_wide), entry, experts, groups)
+        tl.store(places_ptr + entry, place, mask=entry < entries)
+    store_ends(offs_ptr, experts, groups)
+    tl.debug_barrier()
+
+
+@triton.jit
+def load_blocks(a_ptr, blocks, N, PACKED: tl.constexpr):
+    """These blocks of 128 of a row's N numbers, one to a row, as load_rows (words.py) has them; which columns those
+    are, counted in words of it; and which of them there are."""
+    PER: tl.constexpr = 2 if PACKED else 1
+    cols = blocks[:, None] * (BLOCK // PER) + tl.arange(0, BLOCK // PER)[None, :]
+    inside = cols < N // PER
+    if PACKED:
+        x = tl.load(a_ptr.to(tl.pointer_type(tl.int32), bitcast=True) + cols, mask=inside, other=0)
+    else:
+        x = numbers(tl.load(a_ptr + cols, mask=inside, other=0.0))
+    return x, cols, inside
+
+
+@triton.jit
+def moe_spread(
+    a_ptr, q_ptr, scale_ptr, ids_ptr, places_ptr, offs_ptr, N, entries, groups, top_k, ids_wide, lda, ldd,
     scale_stride_m, scale_stride_n,
-    ALIGN: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, OVERLAP: tl.constexpr,
+    ALIGN: tl.constexpr, PACKED: tl.constexpr, BLOCK_N: tl.constexpr, HARDWARE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    """q[M][N] and scales of 1 x 128 = rows[i] of A and of its scales: bytes, as they are; of a row that A does not have
-    0 and 1. By tiles of BLOCK_N columns."""
+    """Each of A's rows over scales of 1 x 128, cast once, to the row of q and of scales that each of its top_k choices
+    has: places[t, j], of `entries` rows; -1 is none. Rows that no choice has are not written. Where ids is not null
+    there are at most FEW entries, and places, and offs too, are made here, as moe_route makes them. A program for each
+    row and BLOCK_N columns, so that all its threads store to one row at a time."""
     if OVERLAP:
         wait_for_last_kernel()
     lda = lda // ALIGN * ALIGN
     ldd = ldd // ALIGN * ALIGN
     N = N // ALIGN * ALIGN
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    col = tl.program_id(0) % tiles_n * BLOCK_N
-    rows, inside, place, here = rows_of(rows_ptr, tl.program_id(0) // tiles_n * BLOCK_M, M, stored, BLOCK_M)
-    cols = col + tl.arange(0, BLOCK_N)
-    blocks = (col // BLOCK + tl.arange(0, BLOCK_N // BLOCK)).to(tl.int64)
-    has_block = (blocks * BLOCK < N)[None, :]
-    from_ptr = a_scale + place[:, None] * a_scale_stride_m + blocks[None, :] * a_scale_stride_k
-    scale = tl.load(from_ptr, mask=here[:, None] & has_block, other=1.0)
-    to_ptr = scale_ptr + rows.to(tl.int64)[:, None] * scale_stride_m + blocks[None, :] * scale_stride_n
-    tl.store(to_ptr, scale, mask=inside[:, None] & has_block)
-    a_ptr = a_ptr.to(tl.pointer_type(tl.uint8), bitcast=True)
-    x = tl.load(a_ptr + place[:, None] * lda + cols[None, :], mask=here[:, None] & (cols < N)[None, :], other=0)
-    tl.store(q_ptr + rows.to(tl.int64)[:, None] * ldd + cols[None, :], x, mask=inside[:, None] & (cols < N)[None, :])
+    parts = tl.cdiv(N, BLOCK_N)
+    token = (tl.program_id(0) // parts).to(tl.int64)
+    blocks = tl.program_id(0) % parts * (BLOCK_N // BLOCK) + tl.arange(0, BLOCK_N // BLOCK)
+    x, cols, inside = load_blocks(a_ptr + token * lda, blocks, N, PACKED)
+    if ids_ptr.to(tl.int64) != 0:
+        find_places(ids_ptr, places_ptr, offs_ptr, entries, groups, ids_wide)
+    most = magnitude_of(largest(sizes_of(x, PACKED), 1, PACKED, HARDWARE), PACKED)
+    scale = scale_of(most, 0, E4M3, HARDWARE)
+    made = bytes_of(x, factor_of(scale, HARDWARE)[:, None], PACKED, E4M3, HARDWARE)
+    scale_ptr += blocks.to(tl.int64) * scale_stride_n
+    places_ptr += token * top_k
+    for first in range(0, top_k, AT_ONCE):
+        # All loads come before the first store, so that they are under way together.
+        places = ()
+        for i in tl.static_range(AT_ONCE):
+            places += (tl.load(places_ptr + first + i, mask=first + i < top_k, other=-1),)
+        for i in tl.static_range(AT_ONCE):
+            if (places[i] >= 0) & (places[i] < entries):
+                place = places[i].to(tl.int64)
+                tl.store(scale_ptr + place * scale_stride_m, scale, mask=blocks * BLOCK < N)
+                to_ptr = q_ptr + place * ldd
+                if PACKED:
+                    to_ptr = to_ptr.to(tl.pointer_type(tl.int16), bitcast=True)
+                tl.store(to_ptr + cols, made, mask=inside)

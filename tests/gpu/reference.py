@@ -8,7 +8,8 @@ The bound is elementwise and worst case, after Higham, Accuracy and Stability of
                    behind sqrt(K) (Higham and Mary 2019) do not hold.
   8-bit inputs     sums on tensor cores keep 14 bits: each of the 32 products of an instruction, and the sum so far, is
                    cut off below 2^-13 of the largest; of "fast" sums in all of K, of others in 128 of it, after which
-                   sums go on in float32.
+                   sums go on in float32. A subnormal number counts as the least normal one there: products are
+                   aligned by exponents alone (seen on an H200; in test_gpu_suite.py).
   rounded inputs   section 3.4 on perturbed data: operands rounded with relative error t give (2 t + t^2) |a|.|b|.
                    tf32 keeps 10 mantissa bits. Tensor cores given plain float32 cut the rest off: t = 2^-10 (it would
                    be 2^-11 rounded to nearest). tf32x3 rounds the large part to nearest and cuts the small one off:
@@ -39,6 +40,7 @@ INPUT_ERROR = {"exact": 0.0, "ieee": 0.0, "tf32": 2 * 2.0**-10 + 2.0**-20, "tf32
 # 8-bit products on Hopper's tensor cores: an instruction adds K_STEP of them and the sum so far, each cut off below
 # U_SUM of the largest. Sums of numbers of one sign lose the half of that which is to be expected (seen on an H200).
 K_STEP, U_SUM = 32, 2.0**-13
+LEAST_NORMAL = {DTYPES["e4m3"]: 2.0**-6, DTYPES["e5m2"]: 2.0**-14}
 MOST = 448.0  # of e4m3
 BLOCK = 128  # of K, in sums and scales of 8-bit operands
 LIPSCHITZ = {None: 1.0, "relu": 1.0, "gelu": 1.13, "silu": 1.10}
@@ -59,6 +61,12 @@ def sum_error(precision: str, a_type: str, k: int) -> float:
         return INPUT_ERROR[precision]
     k = k if precision == "fast" else min(k, BLOCK)
     return (k + math.ceil(k / K_STEP)) * U_SUM
+
+
+def sizes(x: torch.Tensor) -> torch.Tensor:
+    """Magnitudes, in float64, as what is cut off a sum of products goes by them."""
+    size, least = x.double().abs(), LEAST_NORMAL.get(x.dtype)
+    return size if least is None else torch.where(size > 0, size.clamp_min(least), size)
 
 
 def activate(x: torch.Tensor, name: str | None) -> torch.Tensor:
@@ -89,12 +97,12 @@ def expected(
     error = torch.zeros_like(x)
     k = a.shape[-1]
     if alpha != 0 and k != 0:
+        of_a, of_b = sizes(a), sizes(b)
         a, b = a.double(), b.double()
         gamma = 2 * (k + 4) * U_ACC / (1 - 2 * (k + 4) * U_ACC)
         for first, last, factor in parts_of_k(k, scale, factors):
-            left, right = a[..., first:last], b[..., first:last, :]
-            x = x + alpha * torch.matmul(left, right) * factor
-            error = error + torch.matmul(left.abs(), right.abs()) * abs(factor)
+            x = x + alpha * torch.matmul(a[..., first:last], b[..., first:last, :]) * factor
+            error = error + torch.matmul(of_a[..., first:last], of_b[..., first:last, :]) * abs(factor)
         error = error * (abs(alpha) * (gamma + sum_error(precision, a_type, k)))
     for term in (beta * c.double() if beta != 0 else None, None if bias is None else bias.double().unsqueeze(-2)):
         if term is not None:

@@ -236,6 +236,18 @@ def test_problems_of_a_row_whose_blocks_share_k_reach_it(layout):
         assert len({getattr(c, field) for c in found}) == count, field
 
 
+def test_a_subnormal_number_of_8_bits_counts_as_a_normal_one_in_what_sums_are_off_by():
+    a = torch.tensor([[0.000152587890625, 2.5]]).to(torch.float8_e5m2)
+    b = torch.tensor([[-0.34375], [2.0**-9]]).to(torch.float8_e4m3fn)
+    want, bound = reference.expected(a, b, a_type="e4m3")
+    seen = torch.tensor([[2.5 * 2.0**-9 - 13 * 2.0**-18]])  # by an H200: the first product without its last bits
+    assert 0.1 < float(reference.excess(seen, want, bound)) < 1
+    assert float(reference.excess(seen - 8 * 2.0**-18, want, bound)) > 1
+    a, b = 64 * a.float(), 64 * b.float()  # normal numbers, which are held to their own size
+    want, bound = reference.expected(a.to(torch.float8_e5m2), b.to(torch.float8_e4m3fn), a_type="e4m3")
+    assert float(reference.excess(4096 * seen, want, bound)) > 1
+
+
 def test_bound_holds_for_float32_and_not_for_half_of_it():
     """An honest float32 product stays inside the bound; one whose K is a term short does not."""
     generator = torch.Generator().manual_seed(1)

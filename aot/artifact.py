@@ -63,8 +63,8 @@ class Artifact:
 
     def launch_facts(self) -> dict:
         """Everything but the bytes, as plain JSON values."""
-        facts = dataclasses.asdict(self)
-        del facts["cubin"]
+        facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "cubin"}
+        facts |= {name: [dict(vars(one)) for one in facts[name]] for name in ("params", "boxes")}
         facts["toolkit"] = list(self.toolkit)
         return {**facts, "sha256": self.sha256, "cubin_bytes": len(self.cubin)}
 

@@ -1,6 +1,7 @@
 """The record that travels in the library: what was built, with what, and its identity. Pure; writes no file."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from aot.artifact import Artifact, Box
 from aot.toolchain import ENVIRONMENT
-from kernels.table.model import CONSTANTS, KINDS, known_of, tuned, tuned_name
+from kernels.table.model import CONSTANTS, KINDS, Fit, known_of, tuned, tuned_name
 from kernels.table.spec import Variant
 
 SCHEMA = 1
@@ -33,6 +34,11 @@ def digest(value) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()[:16]
 
 
+@functools.cache
+def digest_of_fit(fit: Fit) -> str:
+    return digest(vars(fit))
+
+
 def encoded_boxes(variant: Variant, artifact: Artifact) -> list[Box]:
     """What the host encodes: a tile of any width has boxes of its own rows, and none for parts that it has not."""
     found = []
@@ -53,7 +59,7 @@ def describe(variant: Variant, artifact: Artifact) -> dict:
     facts["ctas"] = blocks_together(variant, artifact)
     facts["signature"] = artifact.signature
     del facts["variant"], facts["target"], facts["kernel"], facts["params"]  # params stand once for each signature
-    fit = digest(dataclasses.asdict(variant.fit)) if variant.fit else None
+    fit = digest_of_fit(variant.fit) if variant.fit else None
     return {**variant.to_dict(), **facts, "origin": "tuned" if variant.fit else "untuned", "fit": fit}
 
 
@@ -69,7 +75,7 @@ def build_id(rows: list[tuple[Variant, Artifact]], select: Path = SELECT, consta
     for record in sorted(canonical(artifact.launch_facts()) for _, artifact in rows):
         digest.update(record)
     for variant, _ in rows:
-        digest.update(canonical([variant.to_dict(), dataclasses.asdict(variant.fit) if variant.fit else None]))
+        digest.update(canonical([variant.to_dict(), vars(variant.fit) if variant.fit else None]))
     for target in sorted({variant.target for variant, _ in rows}):
         digest.update(canonical([known_of(target, kind) for kind in KINDS]))
     digest.update(canonical(constants))
@@ -107,6 +113,9 @@ def make_manifest(rows: list[tuple[Variant, Artifact]], version: str, toolchain:
             family.kernel: {**dataclasses.asdict(family), "name": family.full_name}
             for family in dict.fromkeys(variant.family for variant, _ in rows)
         },
-        "signatures": {a.signature: [dataclasses.asdict(param) for param in a.params] for _, a in rows},
+        "signatures": {
+            name: [dataclasses.asdict(param) for param in a.params]
+            for name, a in {a.signature: a for _, a in rows}.items()
+        },
         "variants": [describe(variant, artifact) for variant, artifact in rows],
     }

@@ -357,4 +357,6 @@ class Variant(Boxes):
         return aligned and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr", "h_ptr", "q_ptr", "q_t_ptr")
 
     def to_dict(self) -> dict:
-        return {"name": self.name, **dataclasses.asdict(self), "model": dataclasses.asdict(self.model)}
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        parts = {"problem": self.problem, "config": self.config, "model": self.model}
+        return {"name": self.name, **own, **{name: dict(vars(part)) for name, part in parts.items()}}

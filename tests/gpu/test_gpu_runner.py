@@ -99,6 +99,31 @@ def test_parts_joined_are_the_whole(tmp_path, halves):
     assert found["part"] == [1, 1] and found["seconds"] == max(one["seconds"], two["seconds"])
 
 
+def together(tmp_path, *words) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "tests" / "gpu" / "together.py"), "--stand-in", "--out", str(tmp_path)]
+    return subprocess.run([*command, *words], capture_output=True, text=True)
+
+
+def test_parts_beside_one_another_make_one_report(tmp_path):
+    done = together(tmp_path, "--jobs", "2", "--only", "random", "--random", "9", "--seed", "5")
+    found = json.loads((tmp_path / "gpu_stand-in.json").read_text())
+    assert done.returncode == 0 and found["part"] == [1, 1]
+    assert (found["passed"], found["failed"], found["seed"], found["checks"]) == (9, 0, 5, {"random": 9})
+    assert "[1] build stand-in" in done.stdout and "[2] build stand-in" in done.stdout
+    done = together(tmp_path, "--jobs", "2", "--only", "random", "--random", "20", "--break-it", "drop bias")
+    found = json.loads((tmp_path / "gpu_stand-in.json").read_text())
+    assert done.returncode == 1 and found["failed"] and found["passed"] + found["failed"] == 20
+
+
+def test_parts_that_end_without_a_report_leave_the_old_one(tmp_path):
+    for words, said in (
+        (["--only", "nothing"], "part 1 with status 2, part 2 with status 2; nothing was written"),
+        (["--part", "1/2"], "--part is said by itself"), (["--jobs", "0"], "--jobs 0"),
+    ):  # fmt: skip
+        done = together(tmp_path, "--jobs", "2", *words)
+        assert done.returncode == 2 and said in done.stderr and not list(tmp_path.iterdir()), words
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

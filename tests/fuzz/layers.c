@@ -262,12 +262,16 @@ static uint64_t touched(const struct launch *l, const char *name) {
     case OP_MOE_SUM:
       if (reads) return matrix_bytes(value(l, "stored"), value(l, "N"), value(l, "lda"), width);
       return (uint64_t)(value(l, "M") * value(l, "top_k")) * 4;
-    case OP_MOE_CAST:
-      if (reads) return matrix_bytes(value(l, "stored"), paired * value(l, "N"), value(l, "lda"), width);
-      if (writes) return matrix_bytes(value(l, "M"), value(l, "N"), value(l, "ldd"), 1);
-      if (strcmp(name, "scale_ptr") == 0)
-        return matrix_bytes(tiles_along(value(l, "N"), 128), value(l, "M"), value(l, "scale_stride_n"), 4);
-      return (uint64_t)value(l, "M") * 4;
+    case OP_MOE_SPREAD:
+      if (strcmp(name, "offs_ptr") == 0) return (uint64_t)value(l, "groups") * 4;
+      /* fall through */
+    case OP_MOE_CAST: {
+      int64_t rows = value(l, l->row->op == OP_MOE_CAST ? "M" : "entries"), n = value(l, "N");
+      if (reads) return has(l, "stored") ? matrix_bytes(value(l, "stored"), paired * n, value(l, "lda"), width) : 1;
+      if (writes) return matrix_bytes(rows, n, value(l, "ldd"), 1);
+      if (strcmp(name, "scale_ptr") == 0) return matrix_bytes(tiles_along(n, 128), rows, value(l, "scale_stride_n"), 4);
+      return (uint64_t)rows * 4;
+    }
     case OP_MOE_MM:
       if (writes) return matrix_bytes(value(l, "M"), value(l, "N") / paired, value(l, "ldd"), width);
       return strcmp(name, "rows_ptr") == 0 ? (uint64_t)value(l, "M") * 4 : 1;
@@ -275,17 +279,22 @@ static uint64_t touched(const struct launch *l, const char *name) {
   }
 }
 
+// Of what such a call needs; one that needs none may be given anything for it, another array too.
+static struct spans workspace_of(const struct layer *layer, const void *args) {
+  uint64_t needed = 0;
+  if (!layer->workspace || layer->o.workspace(args, &needed) || !needed) return (struct spans){0};
+  return spans_of((const void *)(uintptr_t)pointer_at(args, layer->workspace),
+                  pointer_at(args, layer->workspace_bytes));
+}
+
 // That all memory which a kernel is told of is the caller's or a part of the workspace, each part for itself.
 static void check_memory(const struct launch *l, const struct layer *layer, const void *args, int gpu) {
-  struct spans spans = {0};
-  if (layer->workspace)
-    spans =
-        spans_of((const void *)(uintptr_t)pointer_at(args, layer->workspace), pointer_at(args, layer->workspace_bytes));
+  struct spans spans = workspace_of(layer, args);
   REQUIRE(l->device == gpu, "on GPU %d, not %d", l->device, gpu);
   for (int i = 0; i < l->signature->count; i++) {
     uint64_t at = l->values[i];
     if (owner_of(at) < 0 || is_callers(layer, args, at)) {
-      if (!layer->workspace || at != spans.begin || at == 0) continue;
+      if (at != spans.begin || at == 0) continue;
     }
     REQUIRE(owner_of(at) == gpu, "%s is of GPU %d", l->signature->names[i], owner_of(at));
     use_span(&spans, l->signature->names[i], at, touched(l, l->signature->names[i]));

@@ -87,6 +87,27 @@ def halves(tmp_path_factory) -> list[Path]:
     return found
 
 
+# Of what needs no GPU those that find something to do on a GPU alone.
+NOT_HERE = {
+    "rows_of_any_batch", "bytes_of_any_batch", "rows_in_batches", "rows_in_groups", "scaled_operator",
+    "scaled_grouped_operator", "compiled_and_exported",
+}  # fmt: skip
+CHECKS = """
+    seeds variants ragged_rows batches specials empty many turned_groups lying_ends lying_ends_of_groups repeatable
+    runs_of_variants threads errors expert_products lying_indices routes sums whole_layers gates trained_layers
+    scaled_products long_block_scales scaled_groups scales_of_no_size scales_of_d_of_no_size scales_of_empty_groups
+    sums_of_bytes casts cast_products cast_rows scaled_layers dense_operators grouped_operators watched_operators
+    grouped_contract any_strides operators_promises gradients_of_differences random
+"""
+
+
+def test_an_honest_library_passes_every_check(halves):
+    found = join.joined([json.loads(path.read_text()) for path in halves])
+    assert (found["problems"], found["failed"]) == ([], 0)
+    assert {name for name, count in found["checks"].items() if not count} == NOT_HERE
+    assert set(found["checks"]) - NOT_HERE == set(CHECKS.split())
+
+
 def test_parts_joined_are_the_whole(tmp_path, halves):
     assert join.main([*map(str, halves), "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "gpu_stand-in.json").read_text())

@@ -1,11 +1,15 @@
 """Layers of experts with 8-bit weights, and what casts their rows, in C: what each call launches, and bad scales."""
 
+import re
+from pathlib import Path
+
 import pytest
 from built import TARGET, needs
 from calls import allocate, at, ffi, launches, ok, refused, values
 from layers import EXPERTS, INNER, TOKENS, TOP_K, K, N, layer_call, one_launch
 from stand_in import in_stand_in
 
+ROOT = Path(__file__).resolve().parents[2]
 E4M3 = 4
 # Of a layer whose weights are of 8 bits and stored as torch's linear has them.
 SCALED = {
@@ -112,6 +116,26 @@ def test_rows_of_8_bits_begin_on_16_bytes_whatever_their_width():
     spread, _, gate, _, _ = launches()
     assert (values(spread)["ldd"], values(gate)["ldd"]) == (80, 96)
     assert "align16" not in spread["variant"]  # X's rows do not begin there
+
+
+def constant(module: str, name: str) -> int:
+    text = (ROOT / "kernels" / "device" / "portable" / f"{module}.py").read_text()
+    return int(re.search(rf"^{name} = tl\.constexpr\((\d+)\)", text, re.M)[1])
+
+
+@in_stand_in()
+def test_as_many_choices_find_their_places_as_kernels_look_at():
+    few, part = constant("moe_cast", "FEW"), constant("moe_few", "PART")
+    for tokens, sorted_before in ((few, False), (few + 1, True)):
+        made = scaled_layer(tokens=tokens, top_k=1)
+        ok(made.set(workspace=allocate(made.workspace())).run())
+        kernels = [x["kernel"] for x in launches()[-6:]]
+        assert ("moe_route_pairs" in kernels) == sorted_before and "moe_spread" in kernels
+    for tokens, groups in ((part, part + 1), (part + 1, part)):
+        made = one_launch("moe_route", tokens=tokens, top_k=1, groups=groups)
+        assert (made["kernel"], made["grid"]) == ("moe_route_pairs", [2, 1, 1])
+    pairs = one_launch("moe_route", tokens=256, top_k=1)
+    assert "__256x8x8_" in pairs["variant"] and layer_call("moe_route", tokens=257, top_k=1).workspace()
 
 
 @in_stand_in()

@@ -12,7 +12,7 @@ from kernels.device.portable.moe_few import place_of, store_ends
 from kernels.device.portable.overlap import wait_for_last_kernel
 from kernels.device.portable.words import bytes_of, largest, magnitude_of, sizes_of
 
-FEW = tl.constexpr(64)  # entries that find their places by themselves: select/../api/moe_cast.c
+FEW = tl.constexpr(64)  # entries that find their places by themselves; aot/csrc/api/moe_cast.c asks no more
 SOME = tl.constexpr(16)  # of these
 AT_ONCE = tl.constexpr(8)  # choices of a row
 

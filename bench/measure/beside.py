@@ -5,9 +5,9 @@
 
 OTHER/runtime is the folder of the other build's Python package. Operands, peers and floors are those of bench/run.py,
 in bfloat16, on the public list or, of "drawn", on dense shapes drawn anew; "layers" are those of experts_scaled.py, in
-bfloat16 and in 8 bits. With --alone the two builds have no peer: a change of a thousandth shows on some thousand drawn
-shapes, two minutes. Says where the two do not write the same bytes. Needs dist/ built, a GPU, and a Python with torch
-and cffi; Triton is not used. Proves no numerics.
+bfloat16 and in 8 bits. With --alone the two builds have no peer, so that more shapes fit into a minute. Says where the
+two do not write the same bytes. Needs dist/ built, a GPU, and a Python with torch and cffi; Triton is not used. Proves
+no numerics.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def writes_the_same(calls: tuple, one: tuple, out: list) -> bool:
     return all(map(torch.equal, *made))
 
 
-def together(ours, others, peer, alone: bool) -> dict:
+def timed(ours, others, peer, alone: bool) -> dict:
     """The calls to be timed."""
     return {"ours": ours, "other": others} | ({} if alone else {"peer": peer})
 
@@ -108,7 +108,7 @@ def dense_rows(other: ModuleType, suite: str, options: argparse.Namespace):
         others = by(other, dense, runs["ours"])
         if not takes(others, inputs[0], shape["id"]):
             continue
-        us = alternate(together(runs["ours"], others, runs["peer"], options.alone), inputs, floor)
+        us = alternate(timed(runs["ours"], others, runs["peer"], options.alone), inputs, floor)
         sizes = {name: shape[name] for name in ("m", "n", "k", "layout")}
         same = writes_the_same((runs["ours"], others), inputs[0], [inputs[0][3]])
         times = {f"{who}_us": own for who, own in us.items()}
@@ -130,7 +130,7 @@ def grouped_rows(other: ModuleType, suite: str, options: argparse.Namespace):
         others = by(other, grouped, runs["ours"])
         if not takes(others, inputs[0], case["id"]):
             continue
-        us = alternate(together(runs["ours"], others, runs["peer"], options.alone), inputs, row["floor_us"])
+        us = alternate(timed(runs["ours"], others, runs["peer"], options.alone), inputs, row["floor_us"])
         times = {f"{who}_us": own for who, own in us.items()}
         out = inputs[0][0].out
         same = writes_the_same(
@@ -156,7 +156,7 @@ def layer_rows(other: ModuleType, suite: str, options: argparse.Namespace):
             others = by(other, experts_scaled, runs[kind])
             if (options.only and name not in options.only) or not takes(others, given[0], name):
                 continue
-            calls = together(runs[kind], others, runs["torch"], options.alone)
+            calls = timed(runs[kind], others, runs["torch"], options.alone)
             us = alternate(calls, given, experts_scaled.GUESS_US)
             ours, theirs = (bytes_of([calls[who](*given[0])]) for who in ("ours", "other"))
             times = {f"{who}_us": own for who, own in us.items()}

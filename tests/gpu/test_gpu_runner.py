@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.gpu import edge, edge_cast, edge_moe, edge_scaled, join, standin  # noqa: E402
+from tests.gpu import together as parts  # noqa: E402
 
 
 def context() -> edge.Context:
@@ -138,11 +139,17 @@ def test_parts_beside_one_another_make_one_report(tmp_path):
 
 def test_parts_that_end_without_a_report_leave_the_old_one(tmp_path):
     for words, said in (
-        (["--only", "nothing"], "part 1 with status 2, part 2 with status 2; nothing was written"),
+        (["--only", "nothing"], "part 1 with status 2, part 2 with status 2 ended without a report"),
         (["--part", "1/2"], "--part is said by itself"), (["--jobs", "0"], "--jobs 0"),
     ):  # fmt: skip
         done = together(tmp_path, "--jobs", "2", *words)
         assert done.returncode == 2 and said in done.stderr and not list(tmp_path.iterdir()), words
+
+
+def test_a_part_that_is_killed_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(parts, "RUNNER", [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
+    assert parts.main(["--jobs", "1", "--out", str(tmp_path)]) == 2
+    assert "part 1 with status -9 ended without a report" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

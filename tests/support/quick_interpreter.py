@@ -59,7 +59,7 @@ def launch(executor, *arguments, **words):
 def make_tensor(tensor, handle, ty) -> None:
     """For a tensor's own making, which makes its shape anew, number by number: that of its type, made once."""
     if "of_tensors" not in vars(ty):
-        made_anew(tensor, handle, ty)
+        tensor_anew(tensor, handle, ty)
         ty.of_tensors = tensor.shape, tensor.numel
     tensor.handle, tensor.type, tensor.dtype = handle, ty, ty.scalar
     tensor.shape, tensor.numel = ty.of_tensors
@@ -78,14 +78,14 @@ def make_block(block, element, shape) -> None:
 
 
 @functools.cache
-def numbers_named(name: str) -> np.dtype:
+def numpy_type_named(name: str) -> np.dtype:
     return dtype_anew(next(ty for ty in TYPES if ty.name == name))
 
 
 def numpy_type(ty) -> np.dtype:
     """For the search of numpy's type, which lists all of them each time."""
     element = ty.scalar
-    return dtype_anew(ty) if isinstance(element, tl.pointer_type) else numbers_named(element.name)
+    return dtype_anew(ty) if isinstance(element, tl.pointer_type) else numpy_type_named(element.name)
 
 
 def broadcast(semantic, left, right) -> tuple:
@@ -101,7 +101,7 @@ def is_same_type(ty, other):
 
 BLOCKS: dict[tuple, tl.block_type] = {}
 TYPES = [ty for ty in vars(tl).values() if isinstance(ty, tl.dtype)]
-made_anew, block_anew, dtype_anew = tl.tensor.__init__, tl.block_type.__init__, interpreter._get_np_dtype
+tensor_anew, block_anew, dtype_anew = tl.tensor.__init__, tl.block_type.__init__, interpreter._get_np_dtype
 broadcast_anew, compared_anew = TritonSemantic.broadcast_impl_value, tl.dtype.__eq__
 patched: set[frozenset[int]] | None = None  # in the launch that is under way
 launched = interpreter.GridExecutor.__call__

@@ -88,8 +88,8 @@ def test_a_layer_of_8_bit_weights_casts_its_rows_twice(tokens, k, inner):
     ends = [place + size for place, size in places]
     assert all(a <= b for a, (b, _) in zip(ends, places[1:], strict=False))
     assert ends[-1] <= begin + made.workspace() and all(place % 16 == 0 for place, _ in places)
-    told = ("a_ptr", "N", "entries", "top_k", "lda", "ldd", "scale_stride_m", "scale_stride_n")
-    assert [spread[x] for x in told] == [at(0), k, entries, TOP_K, k, k, 1, entries]
+    told = ("a_ptr", "N", "entries", "top_k", "lda", "ldd")
+    assert [spread[x] for x in told] == [at(0), k, entries, TOP_K, k, k]
     by_itself = [at(5), first["offs_ptr"], EXPERTS, 1] if tokens == FEW else [0, 0, 0, 0]
     assert [spread[x] for x in ("ids_ptr", "offs_ptr", "groups", "ids_wide")] == by_itself
     if route:
@@ -97,11 +97,12 @@ def test_a_layer_of_8_bit_weights_casts_its_rows_twice(tokens, k, inner):
         of_route = values(route[0])
         assert [of_route[x] for x in told] == [at(5), begin, spread["places_ptr"], first["offs_ptr"], 1]
     assert (gate["rows_ptr"], gate["N"], gate["lda"]) == (0, inner, 2 * inner)
-    for product, cast, weights, number in ((first, spread, at(1), 1), (second, gate, at(2), 2)):
+    for product, cast, weights, number, width in ((first, spread, at(1), 1, k), (second, gate, at(2), 2, inner)):
         assert product["a_scale"] == cast["scale_ptr"] and product["b_scale"] == at(7 + number)
         assert product["offs_ptr"] == first["offs_ptr"] and product.get("b_ptr", weights) == weights
-        assert (product["a_scale_stride_m"], product["a_scale_stride_k"]) == (1, entries)
-        assert (cast["scale_stride_m"], cast["scale_stride_n"]) == (1, entries)
+        strides = (-(-width // 128), 1) if tokens == FEW else (1, entries)
+        assert (product["a_scale_stride_m"], product["a_scale_stride_k"]) == strides
+        assert (cast["scale_stride_m"], cast["scale_stride_n"]) == strides
         names = (f"batch_stride_b{number}_scale", f"b{number}_scale_stride_n", f"b{number}_scale_stride_k")
         told = ("batch_stride_b_scale", "b_scale_stride_n", "b_scale_stride_k")
         assert [product[x] for x in told] == [SCALED[x] for x in names]

@@ -26,18 +26,19 @@ libgemm_status check_scaled_layer(const libgemm_moe_args *a);
 void place_scaled(const libgemm_moe_args *a, struct layout *l);
 
 /* Rows of X cast to 8 bits with scales of 1X128, each to the row of D that each of its choices has: D's begin on 16
- * bytes, ldd apart, and scales of a column of blocks lie one behind the other. */
+ * bytes, ldd apart. */
 struct spread {
   const libgemm_moe_route_args *route; /* whose places say where */
   const void *a;                       /* [tokens][n], lda */
   void *d, *scale;
   int64_t n, lda, ldd;
+  int64_t scale_stride_m, scale_stride_n; /* as in libgemm_moe_cast_args */
   int32_t a_type;
 };
 libgemm_status spread_cast(const struct spread *s);
 
 /* Whether it finds the places of so few choices, and their experts' ends, in the same launch. */
-bool spreads_by_itself(const libgemm_moe_route_args *route);
+bool spreads_by_itself(int64_t entries);
 
 /* INVALID_ARGUMENT unless its types, sizes and gate are allowed. */
 libgemm_status check_moe_cast(const libgemm_moe_cast_args *a);

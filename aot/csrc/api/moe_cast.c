@@ -76,7 +76,7 @@ static libgemm_status run_spread(const struct spread *s, const struct device *de
   TRY(check_array("x", s->a, (uint64_t)dtype_bytes(s->a_type), device));
   TRY(row_of_tile(&p, 8, 0, device, &row));
   clear(&call, offsetof(struct call, a_desc));
-  if (spreads_by_itself(route)) {
+  if (spreads_by_itself(route->tokens * route->top_k)) {
     TRY(check_array("ids", route->ids, route->ids_wide ? sizeof(int64_t) : sizeof(int32_t), device));
     call.ids_ptr = (CUdeviceptr)route->ids, call.offs_ptr = (CUdeviceptr)route->offs;
     call.groups = (int32_t)route->groups, call.ids_wide = route->ids_wide;
@@ -85,11 +85,11 @@ static libgemm_status run_spread(const struct spread *s, const struct device *de
   call.entries = (int32_t)(route->tokens * route->top_k);
   call.a_ptr = (CUdeviceptr)s->a, call.q_ptr = (CUdeviceptr)s->d, call.scale_ptr = (CUdeviceptr)s->scale;
   call.places_ptr = (CUdeviceptr)route->places, call.lda = s->lda, call.ldd = s->ldd;
-  call.scale_stride_m = 1, call.scale_stride_n = call.entries;
+  call.scale_stride_m = s->scale_stride_m, call.scale_stride_n = s->scale_stride_n;
   return row->launch(row, device, &call, route->tokens * ceil_div(s->n, row->block_n), route->stream);
 }
 
-bool spreads_by_itself(const libgemm_moe_route_args *route) { return route->tokens * route->top_k <= FEW; }
+bool spreads_by_itself(int64_t entries) { return entries <= FEW; }
 
 libgemm_status spread_cast(const struct spread *s) {
   const struct device *device;

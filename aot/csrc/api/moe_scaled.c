@@ -40,7 +40,16 @@ void place_scaled(const libgemm_moe_args *a, struct layout *l) {
   l->hidden_scale = place(&l->end, entries * (uint64_t)ceil_div(a->inner, BLOCK) * sizeof(float));
 }
 
-/* A product of `entries` rows of 8 bits, `k` long, whose scales of a column of blocks lie one behind the other. */
+/* From a row's scale to the next one's, and from that of a row's block of `length` to the next. A large product copies
+ * those of a column of blocks, so these lie one behind the other; of few choices a row's do, which are written and read
+ * at once. */
+static void place_scales(const libgemm_moe_args *a, int64_t length, int64_t *stride_m, int64_t *stride_k) {
+  int64_t entries = a->tokens * a->top_k;
+  bool few = spreads_by_itself(entries);
+  *stride_m = few ? ceil_div(length, BLOCK) : 1, *stride_k = few ? 1 : entries;
+}
+
+/* A product of `entries` rows of 8 bits, `k` long. */
 static libgemm_grouped_mm_args product_of(const libgemm_moe_args *a, const struct layout *l, int64_t n, int64_t k) {
   libgemm_grouped_mm_args made;
   libgemm_grouped_mm_args_init(&made, sizeof made);
@@ -48,7 +57,7 @@ static libgemm_grouped_mm_args product_of(const libgemm_moe_args *a, const struc
   made.offs = (char *)a->workspace + l->offs;
   made.lda = row_bytes(k), made.ldd = n;
   made.a_type = LIBGEMM_E4M3, made.d_type = a->a_type, made.scaling = a->scaling, made.stream = a->stream;
-  made.a_scale_stride_m = 1, made.a_scale_stride_k = made.m;
+  place_scales(a, k, &made.a_scale_stride_m, &made.a_scale_stride_k);
   return made;
 }
 
@@ -60,7 +69,7 @@ static libgemm_moe_cast_args gate_of(const libgemm_moe_args *a, const struct lay
   made.m = a->tokens * a->top_k, made.n = a->inner, made.ldd = row_bytes(a->inner);
   made.a = at + l->z, made.lda = columns_of_z(a);
   made.d = at + l->hidden, made.scale = at + l->hidden_scale;
-  made.scale_stride_m = 1, made.scale_stride_n = made.m;
+  place_scales(a, a->inner, &made.scale_stride_m, &made.scale_stride_n);
   made.activation = a->activation, made.gate = a->gate;
   made.gate_alpha = a->gate_alpha, made.gate_limit = a->gate_limit;
   made.a_type = a->a_type, made.stream = a->stream;
@@ -69,7 +78,7 @@ static libgemm_moe_cast_args gate_of(const libgemm_moe_args *a, const struct lay
 
 libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_args *route, const struct layout *l) {
   char *at = a->workspace;
-  const struct spread spread = {.route = route,
+  struct spread spread = {.route = route,
                                 .a = a->x,
                                 .d = at + l->x,
                                 .scale = at + l->x_scale,
@@ -77,6 +86,7 @@ libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_a
                                 .lda = a->ldx,
                                 .ldd = row_bytes(a->k),
                                 .a_type = a->a_type};
+  place_scales(a, a->k, &spread.scale_stride_m, &spread.scale_stride_n);
   const libgemm_moe_cast_args gate = gate_of(a, l);
   libgemm_grouped_mm_args first = product_of(a, l, columns_of_z(a), a->k), second = product_of(a, l, a->n, a->inner);
   first.a = spread.d, first.a_scale = spread.scale, first.d = at + l->z;
@@ -90,7 +100,7 @@ libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_a
   second.b_scale_stride_n = a->b2_scale_stride_n, second.b_scale_stride_k = a->b2_scale_stride_k;
   second.bias = a->bias2, second.batch_stride_bias = a->batch_stride_bias2;
 
-  if (!a->k || !spreads_by_itself(route)) TRY(libgemm_moe_route(route));
+  if (!a->k || !spreads_by_itself(route->tokens * route->top_k)) TRY(libgemm_moe_route(route));
   if (a->k) TRY(spread_cast(&spread));
   TRY(multiply_and_cast(&first, &gate));
   return libgemm_grouped_mm(&second);

@@ -6,6 +6,7 @@ processes do that beforehand. It takes scales of A a column at a time, each of w
 begin at multiples of 128: rows between stand in its A and D and are multiplied too.
 """
 
+import functools
 import json
 import subprocess
 import sys
@@ -19,11 +20,15 @@ BLOCK = 128
 WORKERS = 16
 
 
+@functools.cache
 def library():
-    """The peer, or None."""
+    """The peer, or None; says so where it is there and does not load, as where it was built for another torch."""
     try:
         import deep_gemm
-    except ImportError:
+    except ModuleNotFoundError:
+        return None
+    except (ImportError, OSError) as error:
+        print(f"DeepGEMM does not load and is not measured: {error}", file=sys.stderr)
         return None
     return deep_gemm
 

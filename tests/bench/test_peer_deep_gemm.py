@@ -1,5 +1,6 @@
 """bench/measure/peer_deep_gemm.py by a stand-in for the peer: what it is given. No GPU, no time."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -15,12 +16,29 @@ from bench.measure import peer_deep_gemm  # noqa: E402
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_peer_that_is_missing_is_not_measured(monkeypatch):
+@pytest.fixture(autouse=True)
+def looked_for_anew():
+    peer_deep_gemm.library.cache_clear()
+    yield
+    peer_deep_gemm.library.cache_clear()
+
+
+@pytest.mark.parametrize("error", [OSError, ImportError])
+def test_a_peer_that_does_not_load_is_not_measured_and_said_so(monkeypatch, tmp_path, capsys, error):
+    (tmp_path / "deep_gemm.py").write_text(f"raise {error.__name__}('undefined symbol: of another torch')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "deep_gemm", raising=False)
+    assert peer_deep_gemm.library() is None and peer_deep_gemm.library() is None
+    assert capsys.readouterr().err.count("DeepGEMM does not load and is not measured: undefined symbol") == 1
+
+
+def test_a_peer_that_is_missing_is_not_measured(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "deep_gemm", None)
     assert peer_deep_gemm.dense(torch.ones(4, 1), torch.ones(1, 1), 128) is None
     assert peer_deep_gemm.grouped({}, []) is None
     monkeypatch.setattr(subprocess, "Popen", None)
     peer_deep_gemm.compile_all([{"m": 1, "n": 1, "k": 1}])  # starts nothing
+    assert not capsys.readouterr().err
 
 
 def test_scales_stand_by_columns_of_whole_16_bytes():
@@ -49,7 +67,7 @@ def peer(monkeypatch):
     found = SimpleNamespace(
         m_grouped_fp8_gemm_nt_contiguous=grouped, get_mk_alignment_for_contiguous_layout=lambda: 8
     )  # fmt: skip
-    monkeypatch.setattr(peer_deep_gemm, "library", lambda: found)
+    monkeypatch.setattr(peer_deep_gemm, "library", functools.cache(lambda: found))
     return found
 
 

@@ -1,6 +1,7 @@
 """Says whether racecheck found races, given what it printed: `python tests/gpu/races.py REPORT...`. Needs no GPU.
 
-The REPORTs are the output of all parts of the suite's check `once`, on the library that is now in dist/:
+The REPORTs are the output of all parts of a check of the suite, or of several, on the library that is now in dist/. The
+check `once` runs each variant:
 
     compute-sanitizer --tool racecheck --print-limit 100000 \\
         python3 tests/gpu/run.py --only once --part 1/2 --out /tmp > REPORT
@@ -10,6 +11,8 @@ Each pair of instructions it names is accepted only where tests/gpu/sass.py show
 dispatch, and ordered. The tool names a kernel's entry, which many variants share. The suite names the variant before it
 runs it, and waits for it, so a race is held against the one named last above it. Should that be of another entry, or
 have no write and read of shared memory at the two places, it is held against every variant of the entry that has.
+Checks of layers (`--only scaled_layers`, `whole_layers`, `routes`, `sums`) name no variants, and take no parts unless
+they are told to. With --unfinished a check may have ended because its time was up (run.py --seconds), which is told.
 Exit status 0: every part is there, and nothing else was reported. Anything else is printed, with exit status 1.
 """
 
@@ -34,7 +37,7 @@ RACE = re.compile(r"(?:Error|Warning|Info): (?:Race reported between (.*)|Potent
 ACCESS = re.compile(r"(\w+) (?:access|Thread \([\d, ]+\)) at (\S+)\+0x([0-9a-f]+)(?: in \S+)?(?: \[\d+ hazards?\])?")
 SUMMARY = re.compile(r"RACECHECK SUMMARY: (\d+) hazards? displayed \(\d+ errors?, \d+ warnings?\)")
 # What the suite prints: first, before each variant, and last.
-BEGUN = re.compile(r"^build (\S+) on (.+), sm_(\d+): once, part (\d+)/(\d+)$", re.M)
+BEGUN = re.compile(r"^build (\S+) on (.+), sm_(\d+): (\w+), part (\d+)/(\d+)$", re.M)
 NOW = re.compile(r"now (\S+)")
 ENDED = re.compile(r"^(\d+) passed, (\d+) failed in .*$", re.M)
 
@@ -61,9 +64,11 @@ class Report:
     build: str
     device: str
     target: int
+    check: str
     part: int
     parts: int
-    variants: int  # that ran
+    passed: int  # of `once` variants
+    unfinished: bool
     pairs: frozenset[Pair]
 
 
@@ -103,9 +108,10 @@ def pairs_of(variant: str, race: re.Match, below: list[str]) -> set[Pair]:
     return pairs
 
 
-def read_report(text: str) -> Report:
+def read_report(text: str, unfinished: bool = False) -> Report:
     begun, ended = one(BEGUN, text, "the suite's first line"), one(ENDED, text, "the suite's last line")
-    if int(ended[2]) or "out of time" in ended[0]:
+    late = "out of time" in ended[0]
+    if int(ended[2]) or (late and not unfinished):
         raise Unreadable(f"the suite did not pass: {ended[0]}")
     races, displayed, summaries, pairs = 0, 0, 0, set()
     for variant, first, *below in records(text):
@@ -118,24 +124,24 @@ def read_report(text: str) -> Report:
             raise Unreadable(f"the tool said: {first}")
     if not summaries or displayed != races:
         raise Unreadable(f"{summaries} lines RACECHECK SUMMARY speak of {displayed} hazards, {races} are printed")
-    build, device, *numbers = begun.groups()
-    return Report(build, device, *map(int, numbers), int(ended[1]), frozenset(pairs))
+    build, device, target, check, part, parts = begun.groups()
+    return Report(build, device, int(target), check, int(part), int(parts), int(ended[1]), late, frozenset(pairs))
 
 
-def read_reports(texts: dict[str, str]) -> tuple[list[Report], list[str]]:
+def read_reports(texts: dict[str, str], unfinished: bool = False) -> tuple[list[Report], list[str]]:
     """The reports, and what is wrong with them, each and together."""
     reports, problems = [], []
     for name, text in texts.items():
         try:
-            reports.append(read_report(text))
+            reports.append(read_report(text, unfinished))
         except Unreadable as error:
             problems.append(f"{name}: {error}")
-    runs = {(r.build, r.device, r.target, r.parts) for r in reports}
+    runs = {(r.build, r.device, r.target) for r in reports}
     if len(runs) > 1:
         problems.append(f"the reports are of different runs: {sorted(runs)}")
-    for run in runs:
-        missing = set(range(1, run[3] + 1)) - {r.part for r in reports}
-        problems += [f"part {part}/{run[3]} is missing" for part in sorted(missing)]
+    for check, parts in sorted({(r.check, r.parts) for r in reports}):
+        missing = set(range(1, parts + 1)) - {r.part for r in reports if (r.check, r.parts) == (check, parts)}
+        problems += [f"{check}: part {part}/{parts} is missing" for part in sorted(missing)]
     return reports, problems
 
 
@@ -188,10 +194,12 @@ def read_programs(library, entries: set[str], target: int) -> dict[str, dict[str
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path, nargs="+")
-    texts = {str(path): path.read_text(errors="replace") for path in parser.parse_args(argv).report}
+    parser.add_argument("--unfinished", action="store_true", help="accept checks that ended because their time was up")
+    args = parser.parse_args(argv)
+    texts = {str(path): path.read_text(errors="replace") for path in args.report}
     import libgemm.inspect
 
-    reports, problems = read_reports(texts)
+    reports, problems = read_reports(texts, args.unfinished)
     here = libgemm.info()["build_id"]
     problems += [f"a report is of build {r.build}, the library of {here}" for r in reports if r.build != here]
     pairs = {pair for report in reports for pair in report.pairs}
@@ -204,8 +212,12 @@ def main(argv=None) -> int:
         print(f"not clean: {len(problems)} problems, {len(pairs)} pairs in {len(texts)} reports")
         return 1
     but = f" but for the warp_specialize dispatch ({len(pairs)} times, ordered in the machine code)" if pairs else ""
-    runs = sum(report.variants for report in reports)
-    print(f"racecheck clean{but}: {runs} variants on {reports[0].device}, build {here[:16]}")
+    told = {
+        check: sum(r.passed for r in reports if r.check == check) for check in dict.fromkeys(r.check for r in reports)
+    }  # fmt: skip
+    ran = ", ".join(f"{count} of {check}" for check, count in told.items())
+    late = ", not all of them: time was up" if any(r.unfinished for r in reports) else ""
+    print(f"racecheck clean{but}: {ran}{late}, on {reports[0].device}, build {here[:16]}")
     return 0
 
 

@@ -262,7 +262,7 @@ def test_a_report_gives_its_pairs():
     report = read_report(RACES)
     first = Pair("gemm_ws", 0x90, 0xE0, "v1")
     assert report.pairs == {first, Pair("gemm_ws", 0x90, 0xE0, "v2"), Pair("gemm_ws", 0x10, 0xE0, "v2")}
-    assert (report.build, report.device, report.target, report.variants) == ("77aa", "NVIDIA H200", 90, 300)
+    assert (report.build, report.device, report.target, report.check, report.passed) == ("77aa", "NVIDIA H200", 90, "once", 300)
     hazards = RACES[: RACES.index("now v2")] + HAZARDS + CLEAN[CLEAN.index("299") :].replace(": 0 h", ": 2 h")
     assert read_report(hazards).pairs == {first}
     assert read_reports({"one": RACES, "two": CLEAN})[1] == []
@@ -277,7 +277,7 @@ def test_a_report_gives_its_pairs():
         ("0 failed in", "1 failed in", "the suite did not pass"),
         ("H200; wrote", "H200, out of time; wrote", "the suite did not pass"),
         ("300 passed, 0 failed in", "", "the suite's last line stands 0 times"),
-        ("once, part", "all, part", "the suite's first line stands 0 times"),
+        ("once, part", "once; part", "the suite's first line stands 0 times"),
         ("=========     and Read access at gemm_ws+0xe0 [512 hazards]\n", "", "whose accesses cannot be read"),
         ("Write access at gemm_ws+0x90\n", "Write access at 0x90 in gemm_ws\n", "whose accesses cannot be read"),
         ("and Read access at", "and Write access at", "not a write and a read of one kernel"),
@@ -293,9 +293,25 @@ def test_a_report_that_is_not_whole_or_says_more_is_refused(old, new, words):
 
 
 def test_all_parts_of_one_run_are_wanted():
-    assert read_reports({"one": RACES})[1] == ["part 2/2 is missing"]
+    assert read_reports({"one": RACES})[1] == ["once: part 2/2 is missing"]
     other = CLEAN.replace("build 77aa", "build 88bb")
     assert any("different runs" in problem for problem in read_reports({"one": RACES, "two": other})[1])
+
+
+def test_each_check_has_parts_of_its_own():
+    layers = CLEAN.replace("once, part 2/2", "whole_layers, part 1/1")
+    assert read_reports({"one": RACES, "two": CLEAN, "three": layers})[1] == []
+    assert read_reports({"one": RACES, "three": layers})[1] == ["once: part 2/2 is missing"]
+    thirds = CLEAN.replace("part 2/2", "part 2/3")
+    assert read_reports({"one": RACES, "two": thirds})[1][0] == "once: part 2/2 is missing"
+
+
+def test_a_check_whose_time_was_up_counts_where_that_is_asked_for():
+    late = RACES.replace("H200; wrote", "H200, out of time; wrote")
+    reports, problems = read_reports({"one": late, "two": CLEAN}, unfinished=True)
+    assert problems == [] and [r.unfinished for r in reports] == [True, False]
+    failed = late.replace("0 failed in", "1 failed in")
+    assert "did not pass" in read_reports({"one": failed, "two": CLEAN}, unfinished=True)[1][0]
 
 
 def test_a_pair_is_held_against_the_variant_named_before_it():

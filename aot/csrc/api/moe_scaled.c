@@ -79,13 +79,13 @@ static libgemm_moe_cast_args gate_of(const libgemm_moe_args *a, const struct lay
 libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_args *route, const struct layout *l) {
   char *at = a->workspace;
   struct spread spread = {.route = route,
-                                .a = a->x,
-                                .d = at + l->x,
-                                .scale = at + l->x_scale,
-                                .n = a->k,
-                                .lda = a->ldx,
-                                .ldd = row_bytes(a->k),
-                                .a_type = a->a_type};
+                          .a = a->x,
+                          .d = at + l->x,
+                          .scale = at + l->x_scale,
+                          .n = a->k,
+                          .lda = a->ldx,
+                          .ldd = row_bytes(a->k),
+                          .a_type = a->a_type};
   place_scales(a, a->k, &spread.scale_stride_m, &spread.scale_stride_n);
   const libgemm_moe_cast_args gate = gate_of(a, l);
   libgemm_grouped_mm_args first = product_of(a, l, columns_of_z(a), a->k), second = product_of(a, l, a->n, a->inner);

@@ -24,6 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -212,10 +213,10 @@ def main(argv=None) -> int:
         print(f"not clean: {len(problems)} problems, {len(pairs)} pairs in {len(texts)} reports")
         return 1
     but = f" but for the warp_specialize dispatch ({len(pairs)} times, ordered in the machine code)" if pairs else ""
-    told = {
-        check: sum(r.passed for r in reports if r.check == check) for check in dict.fromkeys(r.check for r in reports)
-    }  # fmt: skip
-    ran = ", ".join(f"{count} of {check}" for check, count in told.items())
+    passed: Counter[str] = Counter()
+    for report in reports:
+        passed[report.check] += report.passed
+    ran = ", ".join(f"{count} of {check}" for check, count in passed.items())
     late = ", not all of them: time was up" if any(r.unfinished for r in reports) else ""
     print(f"racecheck clean{but}: {ran}{late}, on {reports[0].device}, build {here[:16]}")
     return 0

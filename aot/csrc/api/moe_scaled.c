@@ -43,7 +43,7 @@ void place_scaled(const libgemm_moe_args *a, struct layout *l) {
 /* From a row's scale to the next one's, and from that of a row's block of `length` to the next. A large product copies
  * those of a column of blocks, so these lie one behind the other; of few choices a row's do, which are written and read
  * at once. */
-static void place_scales(const libgemm_moe_args *a, int64_t length, int64_t *stride_m, int64_t *stride_k) {
+static void scale_strides(const libgemm_moe_args *a, int64_t length, int64_t *stride_m, int64_t *stride_k) {
   int64_t entries = a->tokens * a->top_k;
   bool few = spreads_by_itself(entries);
   *stride_m = few ? ceil_div(length, BLOCK) : 1, *stride_k = few ? 1 : entries;
@@ -57,7 +57,7 @@ static libgemm_grouped_mm_args product_of(const libgemm_moe_args *a, const struc
   made.offs = (char *)a->workspace + l->offs;
   made.lda = row_bytes(k), made.ldd = n;
   made.a_type = LIBGEMM_E4M3, made.d_type = a->a_type, made.scaling = a->scaling, made.stream = a->stream;
-  place_scales(a, k, &made.a_scale_stride_m, &made.a_scale_stride_k);
+  scale_strides(a, k, &made.a_scale_stride_m, &made.a_scale_stride_k);
   return made;
 }
 
@@ -69,7 +69,7 @@ static libgemm_moe_cast_args gate_of(const libgemm_moe_args *a, const struct lay
   made.m = a->tokens * a->top_k, made.n = a->inner, made.ldd = row_bytes(a->inner);
   made.a = at + l->z, made.lda = columns_of_z(a);
   made.d = at + l->hidden, made.scale = at + l->hidden_scale;
-  place_scales(a, a->inner, &made.scale_stride_m, &made.scale_stride_n);
+  scale_strides(a, a->inner, &made.scale_stride_m, &made.scale_stride_n);
   made.activation = a->activation, made.gate = a->gate;
   made.gate_alpha = a->gate_alpha, made.gate_limit = a->gate_limit;
   made.a_type = a->a_type, made.stream = a->stream;
@@ -86,7 +86,7 @@ libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_a
                           .lda = a->ldx,
                           .ldd = row_bytes(a->k),
                           .a_type = a->a_type};
-  place_scales(a, a->k, &spread.scale_stride_m, &spread.scale_stride_n);
+  scale_strides(a, a->k, &spread.scale_stride_m, &spread.scale_stride_n);
   const libgemm_moe_cast_args gate = gate_of(a, l);
   libgemm_grouped_mm_args first = product_of(a, l, columns_of_z(a), a->k), second = product_of(a, l, a->n, a->inner);
   first.a = spread.d, first.a_scale = spread.scale, first.d = at + l->z;

@@ -14,6 +14,7 @@ from kernels.table.spec import Variant
 
 SCHEMA = 1
 SELECT = Path(__file__).parent / "csrc" / "select"
+PROGRAM = Path(__file__).parent / "shortlist.c"  # says which rows are weighed where
 
 # CUDA release of the assembler -> least cuDriverGetVersion and driver release that load its cubins (NVIDIA, CUDA
 # compatibility: minor version compatibility table).
@@ -79,7 +80,7 @@ def build_id(rows: list[tuple[Variant, Artifact]], select: Path = SELECT, consta
     for target in sorted({variant.target for variant, _ in rows}):
         digest.update(canonical([known_of(target, kind) for kind in KINDS]))
     digest.update(canonical(constants))
-    for path in sorted(select.iterdir()):
+    for path in (*sorted(select.iterdir()), PROGRAM):
         digest.update(canonical([path.name, code_of(path.read_text())]))
     return digest.hexdigest()
 

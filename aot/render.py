@@ -176,6 +176,18 @@ def c_name(variant: Variant, artifact: Artifact) -> str:
     return f'&"{artifact.entry}"[{len(artifact.entry) - len(variant.name)}]'
 
 
+def render_shortlists(printed: str = "", templates: Path = TEMPLATES) -> str:
+    """C text of what the program aot/shortlist.c printed; of nothing, that all rows are weighed."""
+    lists, buckets = {}, []
+    for line in printed.splitlines():
+        first, *words = line.split()
+        same = words[0] == "as"
+        buckets.append((int(first), int(words[1]) if same else int(first)))
+        if not same:
+            lists[int(first)] = words
+    return environment(templates).get_template("shortlists.c.j2").render(lists=lists, buckets=sorted(buckets))
+
+
 def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TEMPLATES) -> dict[str, str | bytes]:
     """All generated files: C text, and the two blobs the assembler includes under names that hold their hash."""
     env = environment(templates)
@@ -226,6 +238,7 @@ def render(rows: list[Row], packed: Packed, manifest: dict, templates: Path = TE
         dtypes=ELEMENTS.values(), dtype_limit=1 + max(d.c_enum for d in ELEMENTS.values()),
         precision_limit=1 + max(PRECISIONS.values()), activation_count=len(ACTIVATIONS), most_rows=MOST_ROWS,
     )  # fmt: skip
+    files["shortlists.c"] = render_shortlists(templates=templates)
     files["blobs.c"] = env.get_template("blobs.c.j2").render(
         files=names, manifest_bytes=len(document), packed_bytes=len(blobs["manifest"])
     )

@@ -7,6 +7,7 @@ Options come from the environment, so that `make build TARGETS=90` works:
   JOBS        compile processes (default: the cores this process may use)
   CC          C compiler, which may be a cross compiler for aarch64 (default: cc)
   CFLAGS, LDFLAGS   flags for it, after ours
+  HOSTCC      C compiler for programs that the build runs, where CC is a cross compiler (default: CC)
 """
 
 import contextlib
@@ -30,6 +31,7 @@ from build.link import Linked, link
 from build.lock import only_build
 from build.package import header_constant
 from build.publish import NotPutBackError, files_in, publish, sweep
+from build.shortlist import shortlists
 from build.stamp import inputs, record, up_to_date
 from build.tree import LINK, ROOT, write_all, write_manifest
 from kernels.table.dtypes import DTYPES
@@ -90,9 +92,12 @@ def workplace(root: Path) -> Iterator[Path]:
             yield Path(scratch)
 
 
-def make_library(rows, manifest: dict, output: Path, compiler: Compiler) -> Linked:
-    packed = pack([artifact for _, artifact in rows])
-    return link(render(rows, packed, manifest), output, compiler=compiler)
+def make_library(rows, manifest: dict, output: Path, compiler: Compiler, jobs: int, kept: Path | None) -> Linked:
+    """With shortlists, which are kept in a folder; without one, a library that weighs all rows."""
+    files = render(rows, pack([artifact for _, artifact in rows]), manifest)
+    if kept:
+        files["shortlists.c"] = shortlists(rows, files, kept, jobs)
+    return link(files, output, compiler=compiler)
 
 
 def strangers(dist: Path) -> list[Path]:
@@ -114,7 +119,8 @@ def build(root: Path = ROOT) -> None:
             publish({root / "dist" / "manifest.json": scratch / "manifest.json"})
             state = "unchanged"
         else:
-            linked = make_library(rows, manifest, scratch / "libgemm.so", compiler)
+            kept = root / ".cache" / "shortlists"
+            linked = make_library(rows, manifest, scratch / "libgemm.so", compiler, plan.limits.jobs, kept)
             made = write_all(linked, manifest, root / "runtime", scratch)
             (scratch / "stamp").write_text(record(key, made))
             places = {root / path.relative_to(made): path for path in files_in(made)}

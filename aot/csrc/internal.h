@@ -19,6 +19,7 @@
 #include "select/operands.h"
 #include "select/problem.h"
 #include "select/rows.h"
+#include "select/shortlist.h"
 #include "select/split.h"
 #include "table.h"
 

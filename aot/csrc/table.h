@@ -115,6 +115,15 @@ struct target {
   const uint16_t *buckets; /* bucket i holds rows[buckets[i]] to rows[buckets[i + 1]] */
 };
 
+/* Of the dense bucket that begins with rows[first], the rows that are the fastest somewhere in a bin: a bit each, in
+ * `words` words for each of the bins of select/shortlist.h. */
+struct shortlist {
+  int32_t first, words;
+  const uint64_t *noted;
+};
+extern const struct shortlist shortlists[];
+extern const int32_t shortlist_count; /* 0: all rows are weighed, always */
+
 /* A run of cubins packed together (launch/unpack.h), one behind the other. */
 struct chunk {
   uint32_t offset, packed_bytes, bytes;

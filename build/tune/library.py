@@ -34,7 +34,7 @@ def build(root: Path = ROOT) -> None:
         artifacts = compile_all(table, Cache(root / ".cache" / "artifacts", None), Limits(len(os.sched_getaffinity(0))))
         rows = in_table_order(list(zip(table, artifacts, strict=True)))
         manifest = make_manifest(rows, header_constant("LIBGEMM_VERSION"), toolchain())
-        linked = make_library(rows, manifest, scratch / "libgemm.so", Compiler.of_environment())
+        linked = make_library(rows, manifest, scratch / "libgemm.so", Compiler.of_environment(), 1, None)
         make_project(linked, unusual(manifest), root / "runtime", scratch / "project")
         package, made = root / ".cache" / "candidates" / "libgemm", scratch / "project" / "libgemm"
         places = {package / path.relative_to(made): path for path in files_in(made)}

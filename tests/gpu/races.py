@@ -3,8 +3,10 @@
 The REPORTs are the output of all parts of a check of the suite, or of several, on the library that is now in dist/. The
 check `once` runs each variant:
 
-    compute-sanitizer --tool racecheck --print-limit 100000 \\
+    compute-sanitizer --tool racecheck --kernel-name kns=libgemm_ --print-limit 100000 \\
         python3 tests/gpu/run.py --only once --part 1/2 --out /tmp > REPORT
+
+Without the name it looks at torch's kernels too, and takes twice as long.
 
 racecheck reports the dispatch of Triton's warp_specialize, though a barrier of the whole block orders its accesses.
 Each pair of instructions it names is accepted only where tests/gpu/sass.py shows on the machine code that it is that

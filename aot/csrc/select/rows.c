@@ -131,36 +131,52 @@ static bool sharing_may_pay(const struct problem *p) {
   return p->rows <= shared_rows || is_small(p) || both_turned || p->a_stride == 0 || p->b_stride == 0;
 }
 
-/* A rough formula is not weighed against fits; with `swapped`, nor are tiles for groups' rows whose operands are not.
- * Most rows that may not run are passed over by guards that no row changes anything about: only the others are asked in
- * how many pieces they would share K. */
-static int weigh(const struct problem *p, int first, int end, unsigned ignored, bool swapped, struct weighed *weighed) {
+/* Rows from `first` to `end`, all. */
+static void list_all(int first, int end, uint64_t listed[ROW_WORDS]) {
+  int count = end - first, whole = count / 64;
+  for (int word = 0; word < ROW_WORDS; word++) listed[word] = word < whole ? ~(uint64_t)0 : 0;
+  if (count % 64) listed[whole] = ((uint64_t)1 << count % 64) - 1;
+}
+
+/* Those of the rows from `first` on that may run. A rough formula is not weighed against fits; with `swapped`, nor are
+ * tiles for groups' rows whose operands are not. Most rows that may not run are passed over by guards that no row
+ * changes anything about: only the others are asked in how many pieces they would share K. */
+static int weigh(const struct problem *p, int first, const uint64_t listed[ROW_WORDS], unsigned ignored, bool swapped,
+                 struct weighed *weighed) {
   int count = 0;
   bool may_share = sharing_may_pay(p);
   struct terms terms = terms_of(p);
   unsigned able = terms.met | ignored | GUARD_CLUSTER | GUARD_SCRATCH;
   if (p->workspace_bytes) able |= GUARD_WORKSPACE;
   const struct fit *fit = NULL; /* of the row before, among those weighed */
-  for (const struct row *row = rows + first; row < rows + end; row++) {
-    if (row->guard & ~able) continue;
-    if (row->fit ? row->fit == fit : fit != NULL) continue; /* the same tile, as fast; a rough one */
-    if (!may_share && row->share_a * row->share_b > 1 && !row->stream_k) continue;
-    if (swapped && row->guard & GUARD_ROWS && !row->swap) continue;
-    int split;
-    if (refused_on(row, p, &terms, &split) & ~ignored) continue;
-    if (row->fit && !fit) count = 0;
-    fit = row->fit;
-    weighed[count++] = (struct weighed){row, split};
-  }
+  for (int word = 0; word < ROW_WORDS; word++)
+    for (uint64_t left = listed[word]; left; left &= left - 1) {
+      const struct row *row = rows + first + word * 64 + __builtin_ctzll(left);
+      if (row->guard & ~able) continue;
+      if (row->fit ? row->fit == fit : fit != NULL) continue; /* the same tile, as fast; a rough one */
+      if (!may_share && row->share_a * row->share_b > 1 && !row->stream_k) continue;
+      if (swapped && row->guard & GUARD_ROWS && !row->swap) continue;
+      int split;
+      if (refused_on(row, p, &terms, &split) & ~ignored) continue;
+      if (row->fit && !fit) count = 0;
+      fit = row->fit;
+      weighed[count++] = (struct weighed){row, split};
+    }
   return count;
 }
 
-/* Groups of few rows run a swapped tile: kernels/table/model.py. Where none has a fit, all are weighed. */
+/* Groups of few rows run a swapped tile: kernels/table/model.py. Where none has a fit, all are weighed; so they are
+ * where no row of a shortlist may run. */
 const struct row *fastest(const struct problem *p, int first, int end, unsigned ignored, float *us) {
   struct weighed weighed[MOST_ROWS];
+  uint64_t listed[ROW_WORDS];
   bool thin = p->op == OP_GROUPED_MM && p->rows <= thin_rows;
-  int count = weigh(p, first, end, ignored, thin, weighed);
-  if (thin && !(count && weighed[0].row->fit)) count = weigh(p, first, end, ignored, false, weighed);
+  int count = 0;
+  if (!ignored && shortlist_of(p, first, listed)) count = weigh(p, first, listed, 0, false, weighed);
+  if (count) return least_time(weighed, count, p, us);
+  list_all(first, end, listed);
+  count = weigh(p, first, listed, ignored, thin, weighed);
+  if (thin && !(count && weighed[0].row->fit)) count = weigh(p, first, listed, ignored, false, weighed);
   return count ? least_time(weighed, count, p, us) : NULL;
 }
 

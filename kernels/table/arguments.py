@@ -75,6 +75,7 @@ ARGUMENTS = {
     "offs_wide": "i32",
     "ragged": "i32",
     "zero_tail": "i32",
+    "early": "i32",  # B and the ends were there before the kernel ahead began
     "rows_ptr": "*i32",  # of a layer of experts: which row of A each row of the product is
     "to_rows_ptr": "*i32",  # and which of D
     "weights_ptr": "*fp32",

@@ -171,6 +171,17 @@ def test_large_groups_are_multiplied_gated_and_cast_in_one_launch(gate, limit):
     assert first["q_ptr"] + entries * 192 <= first["scale_ptr"]
 
 
+@pytest.mark.parametrize("tokens", [FEW, MANY])
+@needs(90)
+@in_stand_in(SM=90)
+def test_weights_of_few_choices_come_before_their_rows_are_gated(tokens):
+    made = scaled_layer(**{**LARGE, "tokens": tokens})
+    ok(made.set(workspace=allocate(made.workspace())).run())
+    first, gate, second = launches()[-4:-1]
+    assert gate["kernel"] == "moe_cast" and "swap_blocks" in first["variant"] and "swap_blocks" in second["variant"]
+    assert [values(x)["early"] for x in (first, second)] == [0, tokens == FEW]
+
+
 @needs(90)
 @in_stand_in(SM=90)
 def test_other_layers_are_gated_and_cast_by_a_launch_of_their_own():

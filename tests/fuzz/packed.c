@@ -71,6 +71,7 @@ static void check_ends(const struct launch *l, const libgemm_grouped_mm_args *a)
   REQUIRE((uint64_t)value(l, "offs_ptr") == (read ? (uint64_t)a->offs + skip : 0));
   REQUIRE(value(l, "offs_wide") == wide && value(l, "groups") == a->groups);
   if (has(l, "ragged")) REQUIRE(value(l, "ragged") == a->ragged);
+  if (has(l, "early")) REQUIRE(value(l, "early") == 0); /* nobody knows who wrote B */
   if (has(l, "zero_tail"))
     REQUIRE(value(l, "zero_tail") == zeroes(a));
   else

@@ -24,6 +24,8 @@ GATES = (
 )
 E4M3 = DTYPES["e4m3"]
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+# Tokens, choices, experts, K, inner, N: few choices; one tile a block, more steps than stages, more tiles than blocks.
+FEW = ((1, 8, 16, 512, 768, 1024), (8, 8, 9, 256, 1536, 512), (3, 4, 12, 128, 1664, 2880))
 SIZES = ((5, 9, 200, 0), (64, 40, 256, 0), (33, 1, 77, 3), (300, 700, 1032, 0), (1, 7, 16, 0))
 
 
@@ -160,3 +162,31 @@ def scaled_layers(ctx: Context):
         if not torch.equal(got, ctx.lib.moe(x, in8.mT, out8.mT, ids, weights, **words)):
             problems.append("another result the second time")
         yield [f"{what} [{case}]" for what in problems]
+
+
+def weights_just_written(ctx: Context):
+    """Layers of few choices whose rows, experts and weights are what the kernels just before them write. Their second
+    product loads weights while the launch ahead of it still runs."""
+    names = ("tokens", "top_k", "experts", "k", "inner", "n")
+    for sizes in FEW:
+        case = dict(zip(names, sizes, strict=True)) | {
+            "turned": (True, True), "bias": False, "skipped": False, "dtype": torch.bfloat16, "weights": torch.float32,
+        }  # fmt: skip
+        given = []
+        for seed in range(2):
+            x, w_in, w_out, ids, weights, *_ = drawn_operands(ctx, case, "halves", seed)
+            eight = [ctx.lib.cast(w.mT.contiguous(), "128x128") for w in (w_in, w_out)]
+            given.append([x, ids, weights, *eight[0], *eight[1]])
+
+        def layer(x, ids, weights, in8, in_scale, out8, out_scale):
+            scales = {"scaling": "1x128_128x128", "w_in_scale": in_scale.mT, "w_out_scale": out_scale.mT}
+            return ctx.lib.moe(x, in8.mT, out8.mT, ids, weights, gate="halves", **scales)
+
+        wants = [layer(*one) for one in given]
+        at, made = [one.clone() for one in given[0]], []
+        for turn in range(2 if ctx.stand_in else 40):
+            for to, new in zip(at, given[turn % 2], strict=True):
+                to.copy_(new)
+            made.append(layer(*at))
+        same = all(torch.equal(d, wants[turn % 2]) for turn, d in enumerate(made))
+        yield [] if same else [f"weights of another turn were read [{case}]"]

@@ -96,6 +96,7 @@ EDGE = (
     edge_cast.cast_products,
     edge_moe_scaled.cast_rows,
     edge_moe_scaled.scaled_layers,
+    edge_moe_scaled.weights_just_written,
     edge_torch.dense_operators,
     edge_torch.grouped_operators,
     edge_torch.watched_operators,

@@ -68,6 +68,7 @@ NAMED = {
     "rows cast in order": edge_moe_scaled.cast_rows,
     "scales of the other weights": edge_moe_scaled.scaled_layers,
     "other rows between the products": edge_moe_scaled.scaled_layers,
+    "weights of the call before": edge_moe_scaled.weights_just_written,
 }
 
 

@@ -1,5 +1,6 @@
 /* moe_scaled.c: a layer's products of 8-bit weights: rows are cast to where they are needed, and again behind the gate.
  */
+#include "api/grouped_mm.h"
 #include "api/moe.h"
 #include "internal.h"
 
@@ -103,5 +104,7 @@ libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_a
   if (!a->k || !spreads_by_itself(route->tokens * route->top_k)) TRY(libgemm_moe_route(route));
   if (a->k) TRY(spread_cast(&spread));
   TRY(multiply_and_cast(&first, &gate));
-  return libgemm_grouped_mm(&second);
+  /* Of few choices its blocks find room while the gate's kernel runs. That began when the first product had waited for
+   * the launch that finds the ends. */
+  return multiply_groups(&second, spreads_by_itself(second.m));
 }

@@ -28,7 +28,7 @@ struct call {
   int32_t a_rows, a_cols, b_rows, b_cols; /* of the stored matrix; 0 rows where nothing is copied */
   int32_t a_transpose, b_transpose;       /* 1: its copy is transposed */
   int64_t epoch;
-  int32_t M, N, K, groups, activation, offs_wide, ragged, zero_tail, splits;
+  int32_t M, N, K, groups, activation, offs_wide, ragged, zero_tail, early, splits;
   int32_t a_step, b_step, d_step; /* stored rows from one group's matrix to the next; 0 where all are in one */
   int32_t stream_steps;           /* in K, of each block where all share all tiles */
   int32_t stream_m, stream_n, stream_k, stream_swap, stream_below, stream_across; /* such a tile, and a cluster */

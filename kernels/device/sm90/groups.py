@@ -91,15 +91,37 @@ def finish(queue, sent, row, step):
 
 
 @gluon.jit
-def load_ragged(groups, stages, queue):
+def begin_tile(stages, count, row, col, a_plane, b_plane, height):
+    """A block's first tile, with operands swapped: B, of as many of its steps as there are stages, and A once the
+    kernel before this one is over. Returns how many steps that are."""
+    begun = gl.minimum(count, stages.STAGES)
+    runs = gl.to_tensor(1)
+    if stages.right.RUN > 0:
+        runs = gl.minimum(gl.cdiv(height, stages.right.RUN), stages.right.ROWS // stages.right.RUN)
+    for i in range(begun):
+        stages.fetch(i, col, row, i * stages.BLOCK_K, b_plane, a_plane, runs, "left")
+    gdc_wait()
+    for i in range(begun):
+        stages.fetch(i, col, row, i * stages.BLOCK_K, b_plane, a_plane, runs, "right")
+    return begun
+
+
+@gluon.jit
+def load_ragged(groups, stages, queue, early=()):
     """Where ends cut the rows of A and D: one warp, or four that all do the same, where threads gather A. Ends are
     scanned CHUNK at a time by a prefix sum over their tiles. What is loaded, `stages` says.
 
     Ends are clamped to [previous end, M], so a table that lies gives wrong rows but never an address outside, and no
     row is computed twice.
+
+    `early`: (whether B and the ends were there before the kernel ahead began,) of kernels that then bring B sooner.
     """
     layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
-    gdc_wait()  # what the kernel before this one writes may be our A, B or ends
+    if len(early) == 0:
+        gdc_wait()  # what the kernel before this one writes may be our A, B or ends
+    else:
+        if early[0] == 0:
+            gdc_wait()
     lane = gl.arange(0, CHUNK, layout)
     tiles_n = gl.cdiv(groups.N, groups.BLOCK_N)
     count = gl.cdiv(groups.K, groups.BLOCK_K)
@@ -143,10 +165,17 @@ def load_ragged(groups, stages, queue):
                 height = row_end - row
             queue.send(sent, WorkTile(row, row_end, col, index, step, count, last, height))
             a_plane, b_plane = groups.planes(index)
-            step = stages.load_tile(step, count, row, col, 0, a_plane, b_plane, height)
+            begun = 0
+            if len(early) > 0:  # noqa: SIM102  (the compiler knows this alone)
+                if (early[0] != 0) & (sent == 0):
+                    begun = begin_tile(stages, count, row, col, a_plane, b_plane, height)
+            k = begun * groups.BLOCK_K
+            step = stages.load_tile(step + begun, count - begun, row, col, k, a_plane, b_plane, height)
             sent += 1
             tile += gl.num_programs(0)
         before += total
+    if len(early) > 0:
+        gdc_wait()  # also of a block without a tile: what comes next must not start before what came before is over
     finish(queue, sent, final, step)
 
 

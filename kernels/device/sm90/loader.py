@@ -166,14 +166,15 @@ class Stages:
             gl.inline_asm(wait_for_phase(), "r,r,~{memory}", [bar, parity], [], is_pure=False)
 
     @gluon.jit
-    def fetch(self, step, left, right, k, left_plane=0, right_plane=0, pred=1):
+    def fetch(self, step, left, right, k, left_plane=0, right_plane=0, pred=1, PART: gl.constexpr = ""):
         """Bring both operands, from these rows and this step in K on, into buffers that are empty. The bytes are all
         that arrive in this block, whoever sends them. Unless `pred`, nothing; where the right operand comes in runs of
-        rows, so many of them. Planes: which of the groups' matrices, where they have one each."""
+        rows, so many of them. Planes: which of the groups' matrices, where they have one each. PART: see
+        load_assembly."""
         slot = step % self.STAGES
         ASSEMBLY: gl.constexpr = load_assembly(
             facts_of(self.left), facts_of(self.right), self.RANK, LINE * 8 // self.left.bufs.dtype.primitive_bitwidth,
-            self.IN_CLUSTER, gl.num_warps() * 32,
+            self.IN_CLUSTER, gl.num_warps() * 32, PART,
         )  # fmt: skip
         first, first_k = self.right.own_share()
         left_first, left_first_k = self.left.own_share()

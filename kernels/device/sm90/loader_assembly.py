@@ -8,11 +8,12 @@ from triton.experimental import gluon
 
 
 @gluon.constexpr_function
-def load_assembly(left, right, rank, k_line, in_cluster, threads):
+def load_assembly(left, right, rank, k_line, in_cluster, threads, part=""):
     """A step's boxes of both operands, and their bytes to a barrier, by one of the `threads` that come here (PTX ISA,
     cp.async.bulk.tensor); a box that blocks of a cluster share goes to the same place in each of them. Left and right
     are (PARAMETER, ROWS, LINES, TURNED, BOX, SHARERS, APART, RUN, HALVES) of the operands. A tensor map is a parameter
-    of the entry point: assembly names it. An operand without one does not come this way.
+    of the entry point: assembly names it. An operand without one does not come this way. `part`: of what comes, "left"
+    and the word to the barrier of the bytes of both, or "right"; "": all.
 
     Inputs: of either operand buffers, bytes from there to what comes, row and plane; of either the first in K; barrier;
     whether, or how many runs; the thread's number, where there are more than 32.
@@ -40,9 +41,10 @@ def load_assembly(left, right, rank, k_line, in_cluster, threads):
         lines += ["mov.u32 x, %cluster_ctarank;", "mapa.shared::cluster.u32 bar, bar, x;"]
     if runs:
         lines.append(f"mad.lo.u32 bytes, $11, {runs * 128}, bytes;")
-    lines.append("mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], bytes;")
-    for operand, place in ((left, 0), (right, 4)):
-        if not operand[0]:
+    if part != "right":
+        lines.append("mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], bytes;")
+    for operand, place, name in ((left, 0, "left"), (right, 4, "right")):
+        if not operand[0] or part not in ("", name):
             continue
         lines += [f"mov.b64 map, {operand[0]};", "cvta.param.u64 map, map;", f"add.u32 own, ${place}, ${place + 1};"]
         shared = operand[5] > 1

@@ -105,6 +105,9 @@ class Partials:
             left = FIRST + gl.arange(0, parts[i].shape[0], gl.SliceLayout(1, parts[i].type.layout))
             right = gl.arange(0, parts[i].shape[1], gl.SliceLayout(0, parts[i].type.layout))
             right += columns_before(parts, i)
+            # In 64 bits a thread's places are one and constants from there on; in 32 the compiler keeps each, and works
+            # them out ahead of the sum.
+            left, right = left.to(gl.int64), right.to(gl.int64)
             at = right[None, :] * LEFT + left[:, None] if self.SWAP else left[:, None] * RIGHT + right[None, :]
             gl.store(self.to + place * (LEFT * RIGHT) + at, parts[i])
         return phase

@@ -95,7 +95,9 @@ def run(
     tiles, stages, out, blocks, CONSUMERS: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr,
     PROMOTE: gl.constexpr,
 ):  # fmt: skip
-    turns = barriers(2, 1, tiles.CLUSTER > 1)
+    turns = stages.empty  # a barrier that nobody waits at would lie where others write
+    if PINGPONG:
+        turns = barriers(2, 1, tiles.CLUSTER > 1)
     gl.barrier()  # barriers are made before anybody waits for one
     # Those that only meet are three warps for a cluster's barrier, which counts them: the compiler fills up to four.
     # A thread's registers: what two or three warpgroups that multiply leave to each.

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from built import needs
 
-from bench.measure import choosing
 from build.shortlist import make_program
+from build.tune import choosing
 
 pytestmark = needs(90)  # rows that were measured are Hopper's
 

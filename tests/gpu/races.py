@@ -15,7 +15,8 @@ runs it, and waits for it, so a race is held against the one named last above it
 have no write and read of shared memory at the two places, it is held against every variant of the entry that has.
 Checks of layers (`--only scaled_layers`, `whole_layers`, `routes`, `sums`) name no variants, and take no parts unless
 they are told to. With --unfinished a check may have ended because its time was up (run.py --seconds), which is told.
-Exit status 0: every part is there, and nothing else was reported. Anything else is printed, with exit status 1.
+Exit status 0: every part is there, and nothing else was reported. Anything else is printed, each kernel's races by
+themselves, with exit status 1.
 """
 
 import argparse
@@ -73,6 +74,7 @@ class Report:
     passed: int  # of `once` variants
     unfinished: bool
     pairs: frozenset[Pair]
+    others: tuple[str, ...]  # races that are not of a write and a read of one kernel
 
 
 def one(pattern: re.Pattern, text: str, what: str) -> re.Match:
@@ -96,19 +98,22 @@ def records(text: str) -> list[list[str]]:
     return found
 
 
-def pairs_of(variant: str, race: re.Match, below: list[str]) -> set[Pair]:
-    """The first access of a race with each of the others."""
+def pairs_of(variant: str, race: re.Match, below: list[str]) -> tuple[set[Pair], list[str]]:
+    """The first access of a race with each of the others, and what of it is no pair."""
     said = [words for words in (race[1], *below) if words and re.search(r"\b(access|Thread)\b", words)]
     accesses = [ACCESS.fullmatch(words.removeprefix("and ")) for words in said]
     if None in accesses or len(accesses) < 2:
         raise Unreadable(f"a race whose accesses cannot be read: {[race[0], *below]}")
-    pairs = set()
+    pairs, others = set(), []
     for other in accesses[1:]:
         places = {access[1]: int(access[3], 16) for access in (accesses[0], other)}
         if set(places) != {"Write", "Read"} or accesses[0][2] != other[2]:
-            raise Unreadable(f"not a write and a read of one kernel: {accesses[0][0]} and {other[0]}")
-        pairs.add(Pair(other[2], places["Write"], places["Read"], variant))
-    return pairs
+            first, second = (f"{x[1].lower()} at 0x{x[3]}" for x in (accesses[0], other))
+            names = accesses[0][2] if accesses[0][2] == other[2] else f"{accesses[0][2]} and {other[2]}"
+            others.append(f"{names}: {first} and {second} are not a write and a read of one kernel")
+        else:
+            pairs.add(Pair(other[2], places["Write"], places["Read"], variant))
+    return pairs, others
 
 
 def read_report(text: str, unfinished: bool = False) -> Report:
@@ -116,11 +121,13 @@ def read_report(text: str, unfinished: bool = False) -> Report:
     late = "out of time" in ended[0]
     if int(ended[2]) or (late and not unfinished):
         raise Unreadable(f"the suite did not pass: {ended[0]}")
-    races, displayed, summaries, pairs = 0, 0, 0, set()
+    races, displayed, summaries, pairs, others = 0, 0, 0, set(), {}
     for variant, first, *below in records(text):
         if race := RACE.fullmatch(first):
             races += 1
-            pairs |= pairs_of(variant, race, below)
+            of_two, rest = pairs_of(variant, race, below)
+            pairs |= of_two
+            others |= dict.fromkeys(rest)
         elif summary := SUMMARY.fullmatch(first):
             summaries, displayed = summaries + 1, displayed + int(summary[1])
         elif first != "COMPUTE-SANITIZER" or below:
@@ -128,7 +135,9 @@ def read_report(text: str, unfinished: bool = False) -> Report:
     if not summaries or displayed != races:
         raise Unreadable(f"{summaries} lines RACECHECK SUMMARY speak of {displayed} hazards, {races} are printed")
     build, device, target, check, part, parts = begun.groups()
-    return Report(build, device, int(target), check, int(part), int(parts), int(ended[1]), late, frozenset(pairs))
+    return Report(
+        build, device, int(target), check, int(part), int(parts), int(ended[1]), late, frozenset(pairs), tuple(others)
+    )
 
 
 def read_reports(texts: dict[str, str], unfinished: bool = False) -> tuple[list[Report], list[str]]:
@@ -209,6 +218,7 @@ def main(argv=None) -> int:
     if not problems:
         entries = {pair.entry for pair in pairs}
         problems = judge(pairs, read_programs(libgemm.inspect, entries, reports[0].target))
+        problems += sorted({race for report in reports for race in report.others})
     for problem in problems:
         print(problem)
     if problems:

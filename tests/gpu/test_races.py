@@ -281,8 +281,6 @@ def test_a_report_gives_its_pairs():
         ("once, part", "once; part", "the suite's first line stands 0 times"),
         ("=========     and Read access at gemm_ws+0xe0 [512 hazards]\n", "", "whose accesses cannot be read"),
         ("Write access at gemm_ws+0x90\n", "Write access at 0x90 in gemm_ws\n", "whose accesses cannot be read"),
-        ("and Read access at", "and Write access at", "not a write and a read of one kernel"),
-        ("and Read access at gemm_ws", "and Read access at gemm", "not a write and a read of one kernel"),
         ("Error: Race reported", "Error: Something else", "the tool said: Error: Something else"),
         ("=========\n300", "========= 1 error was not printed\n300", "the tool said: 1 error was not printed"),
     ],
@@ -291,6 +289,20 @@ def test_a_report_that_is_not_whole_or_says_more_is_refused(old, new, words):
     assert old in RACES
     (problem,) = read_reports({"file": RACES.replace(old, new), "two": CLEAN})[1][:1]
     assert problem.startswith("file: ") and words in problem
+
+
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        ("and Write access at gemm_ws", "gemm_ws: write at 0x90 and write at 0xe0"),
+        ("and Read access at gemm", "gemm_ws and gemm: write at 0x90 and read at 0xe0"),
+    ],
+)
+def test_a_race_of_other_accesses_is_kept_beside_the_pairs(new, words):
+    changed = RACES.replace("and Read access at gemm_ws", new, 1)
+    report = read_report(changed)
+    assert report.others == (f"{words} are not a write and a read of one kernel",)
+    assert read_report(RACES).others == () and len(report.pairs) == len(read_report(RACES).pairs) - 1
 
 
 def test_all_parts_of_one_run_are_wanted():

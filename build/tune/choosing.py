@@ -1,32 +1,28 @@
 """How long the choice of a kernel takes for a problem that was not seen before, and what shortlists lose.
 
-`python bench/measure/choosing.py` draws problems anew and prints a line for each kind of them. It needs no GPU, but
-what `make build` needs: it compiles the library's own choosing code with choosing.c, which does nothing else.
+`python -m build.tune.choosing` draws problems anew and prints a line for each kind of them. It needs no GPU. The
+library's own choosing code is compiled with choosing.c, which does nothing else.
 """
 
 import argparse
 import random
 import secrets
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
-
-from aot.manifest import make_manifest  # noqa: E402
-from aot.pack import pack  # noqa: E402
-from aot.render import in_table_order, render  # noqa: E402
-from bench.suites.dense_drawn import KINDS  # noqa: E402
-from build.__main__ import make_plan  # noqa: E402
-from build.cache import Cache  # noqa: E402
-from build.compile_all import compile_all  # noqa: E402
-from build.shortlist import make_program, shortlists  # noqa: E402
-from kernels.table.dtypes import DTYPES, PRECISIONS  # noqa: E402
-from kernels.table.variants import variants  # noqa: E402
+from aot.manifest import make_manifest
+from aot.pack import pack
+from aot.render import in_table_order, render
+from bench.suites.dense_drawn import KINDS
+from build.__main__ import make_plan
+from build.cache import Cache
+from build.compile_all import compile_all
+from build.shortlist import make_program, shortlists
+from build.tree import ROOT
+from kernels.table.dtypes import DTYPES, PRECISIONS
+from kernels.table.variants import variants
 
 PROGRAM = Path(__file__).with_suffix(".c")
 FIELDS = ("listed_ns", "all_ns", "differ", "mean_loss", "largest_loss")

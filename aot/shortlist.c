@@ -70,7 +70,7 @@ static bool are_alike(const struct row *a, const struct row *b, int count) {
   return true;
 }
 
-/* Of targets before this one too: their rows stand before. NULL where no earlier bucket is like this one. */
+/* The first row of the first bucket of the target, before this one, whose rows are the same to a choice; NULL: none. */
 static const struct row *same_before(const struct target *target, int bucket) {
   int first = target->buckets[bucket], count = target->buckets[bucket + 1] - first;
   for (int other = 0; other < bucket; other++) {

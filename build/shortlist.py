@@ -18,7 +18,7 @@ from build.publish import files_in
 from kernels.table.model import CONSTANTS
 from kernels.table.spec import Variant
 
-DRAWS = 1 << 21  # problems of each bucket: 7 s on two cores in all. Of four times fewer, choices lose twice as much
+DRAWS = 1 << 21  # problems of each bucket: 18 s on two cores in all. Of half as many, choices lose some four times more
 FLAGS = ["-O2", "-std=c11", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-no-pie", "-I."]
 UNRESOLVED = "-Wl,--unresolved-symbols=ignore-all"  # launchers and the driver, which choosing does not call
 PARTS = ("cost.c", "rows.c", "shortlist.c", "split.c")  # of select/

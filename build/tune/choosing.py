@@ -46,14 +46,21 @@ def files() -> dict[str, str | bytes]:
     return found | {"shortlists.c": shortlists(rows, found, ROOT / ".cache" / "shortlists", plan.limits.jobs)}
 
 
+def line(a: str, d: str, precision: str, m: int, n: int, k: int, layout: str) -> str:
+    """A problem for choosing.c."""
+    facts = DTYPES[a].c_enum, DTYPES[d].c_enum, PRECISIONS[precision], *(int(x == "T") for x in layout), m, n, k
+    return " ".join(map(str, facts))
+
+
 def lines(a: str, d: str, precision: str, make: Callable, draw: random.Random, count: int) -> str:
     """Problems for choosing.c."""
-    found = []
-    for _ in range(count):
-        m, n, k, layout, _ = make(draw)
-        facts = DTYPES[a].c_enum, DTYPES[d].c_enum, PRECISIONS[precision], *(int(x == "T") for x in layout), m, n, k
-        found.append(" ".join(map(str, facts)))
-    return "\n".join(found)
+    return "\n".join(line(a, d, precision, *make(draw)[:4]) for _ in range(count))
+
+
+def times(choosing: Path, problems: str) -> list[tuple[float, float]]:
+    """Of problems as lines() has them, the microseconds of the choice, and of that among all rows."""
+    done = subprocess.run([choosing, "each"], input=problems, capture_output=True, text=True, check=True)
+    return [tuple(map(float, line.split())) for line in done.stdout.splitlines()]
 
 
 def measure(choosing: Path, case: tuple, draw: random.Random, count: int) -> dict:

@@ -11,6 +11,8 @@ from built import needs
 from libgemm._library import ffi, lib, text
 from libgemm.inspect import variants
 
+from build.shortlist import make_program
+from build.tune import choosing
 from kernels.table.families import DENSE_SM90
 from kernels.table.model import (
     FAR,
@@ -152,8 +154,9 @@ def test_c_and_python_expect_the_same_time():
     assert max(splits["split_swap"]) > 8 and max(splits["split"]) > 4 and splits["coop"] == splits["flex_coop"] == {1}
 
 
-def test_c_chooses_the_row_of_least_time_among_those_near_the_best():
-    draw, seen, missed = random.Random(5), set(), []
+def test_c_chooses_the_row_of_least_time_among_those_near_the_best(tmp_path):
+    program = make_program(choosing.files(), choosing.PROGRAM, tmp_path, "choosing")
+    draw, seen = random.Random(5), set()
     for _ in range(150):
         kind = draw.choice([("bf16", "nn"), ("bf16", "nt"), ("bf16", "tn"), ("f16", "nt"), ("f32", "nt")])
         own = [(x, row.problem) for x, row in ROWS.items() if row.fit]
@@ -166,11 +169,13 @@ def test_c_chooses_the_row_of_least_time_among_those_near_the_best():
         if any(us / min(rough) == pytest.approx(FAR, rel=1e-3) for us in rough):
             continue  # at the edge, where rounding decides
         near = [row for row, us in zip(rows, rough, strict=True) if us < FAR * min(rough)]
-        chosen, least = rows[0].explain(pinned=False), min(row.by_python()[0] for row in near)
-        if chosen.expected_us != pytest.approx(least, rel=2e-4):  # not on the shortlist: test_choice_shortlists.py
-            missed.append(chosen.expected_us / least)
+        chosen, p = rows[0].explain(pinned=False), ROWS[rows[0].name].problem
+        # A shortlist may lack the least: how often and by how much, test_choice_shortlists.py says.
+        listed, least = choosing.times(program, choosing.line(p.a, p.d, p.precision, m, n, k, p.layout.upper()))[0]
+        assert least == pytest.approx(min(row.by_python()[0] for row in near), rel=2e-4), rows[0]
+        assert chosen.expected_us == pytest.approx(listed, rel=2e-4), rows[0]
         seen.add(chosen.variant)
-    assert len(seen) > 20 and len(missed) <= 2 and max(missed, default=1) < 1.05
+    assert len(seen) > 20
 
 
 def test_nothing_is_expected_to_take_less_than_its_bytes():

@@ -70,13 +70,18 @@ static bool are_alike(const struct row *a, const struct row *b, int count) {
   return true;
 }
 
+static bool are_as_wide(const struct row *a, const struct row *b) {
+  return dtype_bytes(a->a_type) == dtype_bytes(b->a_type) && dtype_bytes(a->d_type) == dtype_bytes(b->d_type);
+}
+
 /* The first row of the first bucket of the target, before this one, whose rows are the same to a choice; NULL: none. */
 static const struct row *same_before(const struct target *target, int bucket) {
   int first = target->buckets[bucket], count = target->buckets[bucket + 1] - first;
   for (int other = 0; other < bucket; other++) {
     int begin = target->buckets[other];
-    if (target->buckets[other + 1] - begin == count && are_alike(&rows[begin], &rows[first], count))
-      return dtype_bytes(rows[begin].a_type) == dtype_bytes(rows[first].a_type) ? &rows[begin] : NULL;
+    if (target->buckets[other + 1] - begin == count && are_alike(&rows[begin], &rows[first], count) &&
+        are_as_wide(&rows[begin], &rows[first]))
+      return &rows[begin];
   }
   return NULL;
 }

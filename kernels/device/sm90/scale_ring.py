@@ -21,6 +21,12 @@ def words_of(rows, swap):
 
 
 @gluon.constexpr_function
+def lanes_of(rows):
+    """A thread for each row, and at least a warp's: none has another one's row."""
+    return max(rows, 32)
+
+
+@gluon.constexpr_function
 def fetch_assembly(stages, lines, bytes_of_line):
     """A's scales of some steps, a bulk copy for each line (PTX ISA, cp.async.bulk) once its stage is empty, and the
     warp's word to the barriers of the stages. Written out, since an instruction more is 2 % of a step: all threads do
@@ -130,10 +136,12 @@ class ScaleRing:
 
     @gluon.jit
     def gather_rows(self, at, source, rows, a_stride, low):
-        """All threads: a line's of rows that stand apart, from word `low` of the line on."""
-        row = gl.arange(0, self.ROWS, gl.BlockedLayout([1], [32], [1], [0]))
-        sources = source + row.to(gl.int64) * a_stride
-        gather(self.of_a, (at * words_of(self.ROWS, self.SWAP) + low + row) * WORD, sources, row < rows)
+        """All threads: a line's of rows that stand apart, from word `low` of the line on. Each word by one thread, and
+        after the last row that row's again: who reads a line reads all of it, and must not find an earlier tile's."""
+        lane = gl.arange(0, lanes_of(self.ROWS), gl.BlockedLayout([1], [32], [1], [0]))
+        sources = source + gl.minimum(lane, rows - 1).to(gl.int64) * a_stride
+        offs = (at * words_of(self.ROWS, self.SWAP) + low + lane) * WORD
+        gather(self.of_a, offs, sources, lane < self.ROWS)
 
     @gluon.jit
     def gather_columns(self, line, count, sources, step, lines, PLACE: gl.constexpr = 0):

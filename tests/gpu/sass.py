@@ -1,4 +1,4 @@
-"""Machine code as nvdisasm prints it, and what is proven on it: that a barrier of the whole block orders two accesses.
+"""Machine code as nvdisasm prints it, and what is proven on it: that barriers order two accesses.
 
 Triton's warp_specialize dispatch: the default warps store into shared memory which partition each worker warp is to
 run, and arguments of the partitions; all threads of the block meet at barrier 1, each worker warp loads its byte, and
@@ -7,6 +7,13 @@ they end. So the stores come after 0, 3, 6 ... meetings at that barrier, the loa
 for every path through the machine code. It orders each such store and load, in different threads too: what a thread
 does between two meetings comes after all that others did before the first of them, and before all that they do after
 the second. Only accesses between the same two can race.
+
+A pipeline's stage: one warp fills it by LDGSTS once it has waited at the mbarrier that tells it is empty, and a
+warpgroup, which has read it, tells so by one thread's arrival after a barrier of its own. racecheck takes an arrival
+for the thread's that arrives alone, and reports the others' reads: so it does of such a ring in 40 lines of CUDA C++,
+and no more once each thread arrives. What is shown here, for every path: no thread reaches an arrival from the load but
+through a barrier of its warpgroup, nor the store from an arrival of its own but through a wait that succeeded. That
+both speak of the same stage's mbarrier, the source says alone.
 """
 
 import functools
@@ -27,6 +34,9 @@ STRANGE = re.compile(r"CALL|RET|JM|BREAK|BMOV|RPCMOV|RTT|KILL|WARPSYNC\.COLLECTI
 # Families that may reach shared memory, those of them that reach other memory, and those that do not read or write it.
 MEMORY = re.compile(r"U?LD|U?ST|AT|RED|SYNCS|UTM|UTC|UBLK|[A-Z]GMMA")
 ELSEWHERE = re.compile(r"U?LDC|LDG(?!STS)|STG|LDL|STL|UTMACMD")
+ARRIVAL = re.compile(r"SYNCS\.ARRIVE|ARRIVES")
+WAIT = re.compile(r"SYNCS\.PHASECHK")
+WAITED = "waited"
 NEVER = {"Read": re.compile(r"STS"), "Write": re.compile(r"LDS|[A-Z]GMMA")}
 
 
@@ -161,8 +171,8 @@ class Program:
                 yield from ((j, after, then, joins) for j in jumps)
 
     @functools.cached_property
-    def meetings(self) -> dict[int, set[int]]:
-        """How often, modulo CYCLE, a thread may have met the others at the barrier before each offset."""
+    def states(self) -> set[tuple]:
+        """All that `step` leads to from the first instruction on."""
         waiting = [(0, 0, frozenset(), frozenset())]
         seen = set(waiting)
         while waiting:
@@ -170,10 +180,51 @@ class Program:
                 if state not in seen:
                     seen.add(state)
                     waiting.append(state)
+        return seen
+
+    @functools.cached_property
+    def meetings(self) -> dict[int, set[int]]:
+        """How often, modulo CYCLE, a thread may have met the others at the barrier before each offset."""
         found = defaultdict(set)
-        for i, count, *_ in seen:
+        for i, count, *_ in self.states:
             found[self.code[i].offset].add(count)
         return found
+
+    def arrives_unmet(self, read: int) -> int | None:
+        """The offset of an arrival at an mbarrier that a thread may reach from here without a barrier of threads."""
+        waiting = [state for state in self.states if state[0] == self.at[read]]
+        seen = set(waiting)
+        while waiting:
+            state = waiting.pop()
+            x = self.code[state[0]]
+            if ARRIVAL.match(x.opcode):
+                return x.offset
+            if x.opcode.startswith("BAR.SYNC") and not x.guard:
+                continue
+            new = set(self.step(*state)) - seen
+            seen |= new
+            waiting += new
+        return None
+
+    @functools.cached_property
+    def unwaited(self) -> set[int]:
+        """Offsets that a thread may reach before any wait at an mbarrier, or from an arrival of its own without one."""
+        waiting = [(0, 0, frozenset(), frozenset(), "")]
+        seen = set(waiting)
+        while waiting:
+            i, *state, asked = waiting.pop()
+            x = self.code[i]
+            named = PREDICATE.findall(x.operands)
+            if WAIT.match(x.opcode):
+                asked = named[0]  # true once the phase is over
+            elif ARRIVAL.match(x.opcode) or (asked in named and not x.steers):
+                asked = ""
+            for after in self.step(i, *state):
+                new = (*after, WAITED if asked and (asked == WAITED or (asked, True) in after[2]) else asked)
+                if new not in seen:
+                    seen.add(new)
+                    waiting.append(new)
+        return {self.code[i].offset for i, *_, asked in seen if asked != WAITED}
 
     def beside_barrier(self, offset: int, step: int) -> bool:
         """Whether, on the straight way from an instruction down (1) or up (-1), the first barrier is the dispatch's."""
@@ -212,3 +263,24 @@ class Program:
         if (meetings[write], meetings[read]) != ({0}, {1}):
             return f"the store after {sorted(meetings[write])}, the load after {sorted(meetings[read])} meetings mod 3"
         return None
+
+    def unordered(self, write: int, read: int) -> str | None:
+        """Why they are neither the dispatch's nor a stage's; None where they are."""
+        return self.not_handed_on(write, read) if self.fills(write) else self.not_dispatch(write, read)
+
+    def fills(self, write: int) -> bool:
+        """Whether this store is one of a pipeline's stages."""
+        return self.code[self.at[write]].opcode.startswith("LDGSTS")
+
+    def not_handed_on(self, write: int, read: int) -> str | None:
+        """Why a store and a load are not those of a pipeline's stage, see above; None where they are."""
+        store, load = self.code[self.at[write]], self.code[self.at[read]]
+        if (store.opcode.split(".")[0], load.opcode.split(".")[0]) != ("LDGSTS", "LDS"):
+            return f"{store.opcode} and {load.opcode}, not LDGSTS and LDS"
+        try:
+            arrival, unwaited = self.arrives_unmet(read), write in self.unwaited
+        except Unclear as error:
+            return f"the code is not understood: {error}"
+        if arrival is not None:
+            return f"no barrier of the warpgroup comes between the load and the arrival at {arrival:#x}"
+        return "the store comes without a wait" if unwaited else None

@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.gpu.races import Pair, judge, read_report, read_reports
+from tests.gpu.races import Pair, judge, of_stages, read_report, read_reports
 from tests.gpu.sass import Program
 
 # What warp_specialize with one worker comes to: default warps, the workers' loop, one partition.
@@ -225,6 +225,86 @@ def test_a_convergence_barrier_leads_to_where_it_was_last_set():
     assert "not understood: BSSY B0, R2" in verdict(nowhere, store, load)
     unset = TWICE.replace(" BSSY B0, `(.L_x_1) ;\n", " NOP ;\n")
     assert "not understood: BSYNC B0" in verdict(unset, store, load)
+
+
+# A warpgroup that reads a stage, and a warp that fills it again.
+RING = """
+ @P0 BRA `(.L_x_4) ;
+.L_x_1:
+ SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR25+0x730], R7 ;
+ @!P1 BRA `(.L_x_3) ;
+.L_x_2:
+ LDS R22, [R22+UR13] ;
+ FMUL R23, R22, R21 ;
+ BAR.SYNC.DEFER_BLOCKING 0x0, 0x80 ;
+ @!P3 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR18+0x6f0], RZ ;
+ @P2 BRA `(.L_x_1) ;
+ EXIT ;
+.L_x_3:
+ SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR25+0x730], R7 ;
+ @!P1 BRA `(.L_x_3) ;
+ BRA `(.L_x_2) ;
+.L_x_4:
+ SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR35+0x6f0], R5 ;
+ @!P1 BRA `(.L_x_6) ;
+.L_x_5:
+ LDGSTS.E [R7], desc[UR28][R4.64] ;
+ SYNCS.ARRIVE.TRANS64.RED.A0T1 RZ, [UR32], RZ ;
+ ARRIVES.LDGSTSBAR.64.TRANSCNT [UR32] ;
+ @P2 BRA `(.L_x_4) ;
+ EXIT ;
+.L_x_6:
+ SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR35+0x6f0], R5 ;
+ @P1 BRA `(.L_x_5) ;
+ BRA `(.L_x_6) ;
+"""
+COPY, MEET = " LDGSTS.E [R7], desc[UR28][R4.64] ;\n", " BAR.SYNC.DEFER_BLOCKING 0x0, 0x80 ;\n"
+ASKS = " SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR35+0x6f0], R5 ;\n"
+READS = " LDS R22, [R22+UR13] ;\n"
+
+
+def handed_on(text: str) -> str:
+    write, read = places(text, "LDGSTS.E"), [*places(text, "LDS"), *places(text, "LDSM.16")]
+    return Program(numbered(text)).unordered(write[-1], read[-1]) or "accepted"
+
+
+def test_a_stage_that_one_thread_hands_on_is_accepted():
+    assert handed_on(RING) == "accepted"
+    program = Program(numbered(RING))
+    (write,), (read,) = places(RING, "LDGSTS.E"), places(RING, "LDS")
+    pair = Pair("ring", write, read, "v1")
+    assert judge({pair}, {"ring": {"v1": program}}) == [] and of_stages({pair}, {"ring": {"v1": program}}) == 1
+    other = Pair("gemm_ws", LAST, LOAD, "v1")
+    assert of_stages({other}, {"gemm_ws": {"v1": Program(numbered(DISPATCH))}}) == 0
+
+
+UNMET = "no barrier of the warpgroup comes between the load and the arrival"
+UNASKED = "the store comes without a wait"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (MEET, "", UNMET),
+        (MEET, " @P4" + MEET, UNMET),
+        (MEET, MEET + READS, UNMET),  # read once more behind the barrier
+        (MEET, " @P4 BRA `(.L_x_9) ;\n" + MEET + ".L_x_9:\n", UNMET),
+        (MEET, " @!P3 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR18+0x6f0], RZ ;\n" + MEET, UNMET),
+        (ASKS, " NOP ;\n", UNASKED),
+        (" @!P1 BRA `(.L_x_6) ;\n", "", UNASKED),  # whatever the wait has found
+        (" @!P1 BRA `(.L_x_6) ;\n", " @!P4 BRA `(.L_x_6) ;\n", UNASKED),
+        (" @!P1 BRA `(.L_x_6) ;\n", " @P1 BRA `(.L_x_6) ;\n", UNASKED),
+        (" @!P1 BRA `(.L_x_6) ;\n", " ISETP.GT.U32.AND P1, PT, R2, 0x4, PT ;\n @!P1 BRA `(.L_x_6) ;\n", UNASKED),
+        (" @P1 BRA `(.L_x_5) ;\n", " BRA `(.L_x_5) ;\n", UNASKED),
+        (" @P2 BRA `(.L_x_4) ;\n", " @P2 BRA `(.L_x_5) ;\n", UNASKED),  # the next one without another wait
+        (" @P2 BRA `(.L_x_4) ;\n", COPY + " @P2 BRA `(.L_x_4) ;\n", UNASKED),
+        (READS, " LDSM.16 R22, [R22+UR13] ;\n", "LDGSTS.E and LDSM.16, not LDGSTS and LDS"),
+        (" FMUL R23, R22, R21 ;\n", " BRX R2 ;\n", "not understood: BRX"),
+    ],
+)
+def test_a_stage_that_is_not_waited_for_is_refused(old, new, words):
+    assert old in RING
+    assert words in handed_on(RING.replace(old, new, 1))
 
 
 RACES = """\

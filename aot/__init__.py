@@ -1,7 +1,7 @@
 """HOW a variant becomes C, as pure functions; `build` does the writing.
 
 compile.py    (Variant) -> Artifact: the cubin and its launch facts, without a GPU
-retype.py     a float16 kernel's PTX from its bfloat16 twin's
+retype.py     a kernel's PTX from its twin's: another type, a later GPU
 toolchain.py  the known state that Triton compiles in: environment, assembler, architecture, entry symbol
 params.py     what a compiled kernel takes: parameters and descriptor boxes
 elf.py        a cubin's own headers, against which the launcher's parameters are checked

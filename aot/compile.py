@@ -13,7 +13,7 @@ from pathlib import Path
 from aot.artifact import Artifact
 from aot.elf import CubinError, read_cubin
 from aot.params import CompileError, check_params, kernel_function, make_boxes, takes_descriptors
-from aot.retype import e4m3_twin, retype, retype_metadata
+from aot.retype import retype, retype_metadata, told_by
 from aot.toolchain import WARP_SIZE, offline, synchronized_as_written
 from kernels.table.arguments import ARGUMENTS
 from kernels.table.dtypes import DTYPES
@@ -203,7 +203,7 @@ def named(variant: Variant):
 def compile_variant(variant: Variant, min_driver: int | None = None, direct: bool = False) -> Artifact:
     """Compile one variant, by default for its target's usual driver release (DEFAULT_MIN_DRIVERS). `direct` uses
     triton.compile instead of triton.tools.compile; the bytes are the same."""
-    if base := e4m3_twin(variant):
+    if base := told_by(variant):
         return compile_twins(base, (variant,), min_driver)[1]
     variant.check()
     with named(variant), offline(variant, min_driver) as (target, record, cache):
@@ -214,19 +214,17 @@ def compile_twins(variant: Variant, twins: tuple[Variant, ...], min_driver: int 
     """Compile a variant and its twins (retype.py), whose PTX is not made again where the variant's tells it. The bytes
     are those of compile_variant."""
     variant.check()
-    made = []
     with named(variant), offline(variant, min_driver) as (target, record, cache):
         metadata, cubin, ptx = run_triton(variant, target, record, cache, False)
-        made.append(make_artifact(variant, metadata, cubin, ptx))
+        made = [make_artifact(variant, metadata, cubin, ptx)]
         texts = [retype(ptx, variant, twin) for twin in twins]
-        for twin, text in zip(twins, texts, strict=True):
-            with named(twin):
-                twin.check()
-                if text:
-                    cubin = assemble(text, twin, target)
-                    made.append(make_artifact(twin, retype_metadata(metadata, twin), cubin, text))
-                elif twin.problem.e5m2:
-                    raise CompileError(f"{twin.name}: what its PTX says of 8-bit types is not all in its products")
+    for twin, text in zip(twins, texts, strict=True):
+        with named(twin), offline(twin, min_driver) as (target, _, _):
+            twin.check()
+            if text:
+                made.append(make_artifact(twin, retype_metadata(metadata, twin), assemble(text, twin, target), text))
+            elif told_by(twin):
+                raise CompileError(f"{twin.name}: what its PTX says of 8-bit types is not all in its products")
     left = [compile_variant(twin, min_driver) for twin, text in zip(twins, texts, strict=True) if not text]
     by_name = {artifact.variant: artifact for artifact in (*made, *left)}
     return [by_name[v.name] for v in (variant, *twins)]

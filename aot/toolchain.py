@@ -1,6 +1,7 @@
 """The known state in which Triton compiles: environment, assembler, architecture, entry symbol, and no GPU driver."""
 
 import contextlib
+import functools
 import os
 import tempfile
 from pathlib import Path
@@ -112,6 +113,29 @@ def synchronized_as_written():
         yield
 
 
+@functools.cache
+def kept_files() -> type:
+    """Triton's store of what it makes, in a folder that nobody else has and that is gone afterwards: without the texts
+    that nobody here reads, whose printing is a fortieth of a compilation, and without copies to rename."""
+    from triton.runtime.cache import FileCacheManager
+
+    class KeptFiles(FileCacheManager):
+        def put(self, data, filename: str, binary: bool = True) -> str:
+            if not filename.endswith((".cubin", ".ptx", ".json")):
+                return os.devnull  # a record of a compilation reads all its files
+            path = Path(self._make_path(filename))
+            path.write_bytes(data if isinstance(data, bytes) else str(data).encode())
+            return str(path)
+
+        def get_group(self, filename: str) -> dict | None:
+            return None
+
+        def put_group(self, filename: str, group: dict) -> str:
+            return os.devnull
+
+    return KeptFiles
+
+
 def scalars_as_written(variant: Variant):
     """Without LLVM's SLP vectorizer, half of its optimizer's time, where the machine has no instructions on pairs of
     float32: their vectors are taken apart again, by more instructions than there were (bench/NOTES.md). With it in what
@@ -143,8 +167,8 @@ def offline(variant: Variant, min_driver: int | None = None):
         triton.runtime.driver.set_active(OfflineDriver(target))
         triton.knobs.compilation.listener = lambda **event: record.update(event)
         try:
-            scalars = scalars_as_written(variant)
-            with architecture(variant.architecture), entry_symbol(variant.symbol), scalars:
+            files = replaced(triton.knobs.cache, "manager_class", kept_files())
+            with architecture(variant.architecture), entry_symbol(variant.symbol), scalars_as_written(variant), files:
                 yield target, record, cache
         finally:
             triton.knobs.compilation.listener = None

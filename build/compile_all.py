@@ -10,7 +10,7 @@ import pebble
 
 from aot.artifact import Artifact
 from aot.compile import compile_unit
-from aot.retype import e4m3_twin, float16_twin
+from aot.retype import float16_twin, told_by
 from build.cache import Cache
 from build.progress import progress
 from kernels.table.spec import Variant
@@ -49,7 +49,7 @@ def units(waiting: list[Variant]) -> list[Unit]:
     for v in waiting:
         if (twin := float16_twin(v)) and twin.name in by_name:
             first[twin.name] = v.name
-        if (base := e4m3_twin(v)) and base.name in by_name:
+        if (base := told_by(v)) and base.name in by_name:
             first[v.name] = base.name
     twins: dict[str, list[Variant]] = {}
     for twin, name in first.items():

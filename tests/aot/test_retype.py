@@ -1,4 +1,5 @@
-"""A float16 row's PTX made of its bfloat16 twin's is what the compiler makes, letter for letter, and so its bytes."""
+"""A float16 row's PTX made of its bfloat16 twin's is what the compiler makes, letter for letter, and so its bytes; and
+what other rows are made of."""
 
 import collections
 import dataclasses
@@ -8,7 +9,7 @@ import pytest
 
 from aot import compile as aot_compile
 from aot.compile import compile_twins, compile_variant, offline, run_triton
-from aot.retype import e4m3_twin, float16_twin, retype, retype_metadata
+from aot.retype import PRODUCTS, float16_twin, retype, retype_metadata, told_by
 from kernels.table.spec import Config
 from kernels.table.targets import DEFAULT_TARGETS
 from kernels.table.variants import variants
@@ -28,12 +29,6 @@ def pairs() -> dict[tuple[int, str, str], list]:
 
 
 PAIRS = pairs()
-
-
-def tells(target: int, kernel: str, a: str) -> bool | None:
-    """Whether the PTX of such rows tells all: the reference set multiplies 8-bit operands as float16. On sm_100 that is
-    up to the tile: where tensor memory is used, the type is a number in a descriptor of the instruction."""
-    return None if target == 100 else a == "bf16" or kernel.startswith("sm90")
 
 
 @pytest.fixture
@@ -56,13 +51,11 @@ def test_a_row_of_each_kernel_drawn_anew_has_the_text_that_the_compiler_gives_it
     variant, twin = random.Random(SEED).choice(PAIRS[key])
     metadata, ptx = unassembled(variant)
     text = retype(ptx, variant, twin)
-    assert tells(*key) in (None, text is not None), f"seed {SEED}: {variant.name}"
-    if text:
-        assert (retype_metadata(metadata, twin), text) == unassembled(twin), f"seed {SEED}: {twin.name}"
+    assert (retype_metadata(metadata, twin), text) == unassembled(twin), f"seed {SEED}: {twin.name}"
 
 
 def test_a_row_assembled_from_its_twin_s_text_is_byte_for_byte_what_the_compiler_makes(monkeypatch):
-    key = random.Random(SEED).choice([key for key in sorted(PAIRS) if tells(*key)])
+    key = random.Random(SEED).choice(sorted(PAIRS))
     variant, twin = random.Random(SEED).choice(PAIRS[key])
     alone = []
     monkeypatch.setattr(aot_compile, "compile_variant", lambda *words: alone.append(words) or compile_variant(*words))
@@ -115,10 +108,25 @@ def test_a_tensor_map_made_on_the_device_gets_the_other_type_s_number():
         assert retype(HEAD + line.format(before), ROW, TWIN).endswith(line.format(after))
 
 
+# A is the left operand, of the register's bits 7 to 9, B of 10 to 12; 68224144 says bfloat16 of both.
+DESCRIBED = "\tmov.b32 \t%r97, 68224144;\n\t@%p9 tcgen05.mma.cta_group::1.kind::f16 [ %r1 + 0 ], %rd1, %rd2, %r97, %p1;"
+NOT_OF_BFLOAT16 = [str(68224144 ^ bits) for bits in (1 << 7, 1 << 10, 1 << 7 | 1 << 10, 1 << 8, 1 << 12)]
+
+
+def test_a_descriptor_of_the_instruction_says_float16():
+    """And nothing else in it changes."""
+    told = DESCRIBED.replace("68224144", str(68224144 - (1 << 7) - (1 << 10)))
+    other = "\tmov.b32 \t%r98, 68224144;"
+    assert retype(HEAD + DESCRIBED + other, ROW, TWIN) == f".entry {TWIN.symbol}(\n{told}{other}"
+
+
 @pytest.mark.parametrize(
     "line",
     [
-        "\ttcgen05.mma.cta_group::1.kind::f16 [ %r1 ], %rd1, %rd2, %r97, %p1;",  # whose type is a number in %r97
+        "\ttcgen05.mma.cta_group::1.kind::f16 [ %r1 + 0 ], %rd1, %rd2, %r97, %p1;",  # whose type is a number in %r97
+        *(DESCRIBED.replace("68224144", number) for number in NOT_OF_BFLOAT16),
+        DESCRIBED.replace("\tmov", "\tmov.b32 \t%r97, 68224144;\n\tmov"),  # written twice
+        DESCRIBED.replace("mov.b32", "or.b32"),
         "\tmov.b16 \t%rs7, 256;",  # 2^-125
         "\tmov.b16 \t%rs7, 16256;",  # 1.0
         "\tmov.b16 \t%rs7, 0x3F80;",
@@ -143,16 +151,64 @@ def test_boxes_of_the_16_bit_type_alone_change():
     assert retype_metadata({"name": ROW.symbol}, TWIN)["name"] == TWIN.symbol
 
 
-def test_a_twin_whose_text_does_not_tell_is_compiled_by_itself():
-    """Blackwell's tensor cores are told the type by a number."""
+def test_a_twin_whose_text_does_not_tell_is_compiled_by_itself(monkeypatch):
     reference = next(
         v for v in variants((100,))
         if v.kernel == "portable.gemm.gemm" and (v.problem.a, v.problem.layout, v.guard) == ("bf16", "nt", ("align16",))
     )  # fmt: skip
     small = dataclasses.replace(reference, config=Config(64, 64, 32, warps=4, stages=1))
+    monkeypatch.setattr(aot_compile, "retype", lambda *words: None)
     made = compile_twins(small, (float16_twin(small),))
     assert [a.variant for a in made] == [small.name, float16_twin(small).name]
     assert made[1] == compile_variant(float16_twin(small))
+
+
+BYTES = next(v for v in variants((89,)) if (v.problem.op, v.problem.a, v.problem.d) == ("gemm", "e4m3", "bf16"))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("\tmma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r1}, {%r2}, {%r3}, {%r4};", True),  # of what was bytes
+        ("\tcvt.rn.f16x2.e4m3x2 %r1, %rs1;\n\tmul.f16x2 %r2, %r1, %r3;", True),
+        ("\tmov.b16 \t%rs226, 0x5C00;\n\tselp.b16 \t%rs235, 32256, %rs227, %p107;", True),  # 256 and a NaN, float16
+        (DESCRIBED.replace("68224144", "68222992"), True),
+        ("\tmov.b16 \t%rs226, 0x3F80;", False),
+        ("\tcvt.rn.bf16.f16 %rs1, %rs2;", False),
+    ],
+)
+def test_bytes_that_are_made_float16_stay_it(line, told):
+    twin, head = float16_twin(BYTES), f".entry {BYTES.symbol}(\n"
+    made = retype(f"{head}{line}\n\tcvt.rn.bf16x2.f32 %r1, %r2, %r3;", BYTES, twin)
+    assert made == (f".entry {twin.symbol}(\n{line}\n\tcvt.rn.f16x2.f32 %r1, %r2, %r3;" if told else None)
+
+
+LATER = [v.compiled for v in variants((100, 120)) if v.problem.op not in PRODUCTS]
+
+
+def test_later_gpus_take_hopper_s_text_of_all_but_products():
+    assert {v.target for v in LATER} == {100, 120} and len({v.problem.op for v in LATER}) > 10
+    for v in LATER:
+        assert told_by(v) == dataclasses.replace(v, target=90), v.name
+    assert not any(told_by(v) for v in variants((80, 86, 89)))
+    assert all(told_by(v) is None or v.problem.e5m2 for v in variants((90, 100, 120)) if v not in LATER)
+    text = f".version 9.1\n.target sm_90a\n.entry {told_by(LATER[0]).symbol}(\n\tcvt.rn.bf16x2.f32 %r1, %r2, %r3;"
+    made = retype(text, told_by(LATER[0]), LATER[0])
+    assert made == (
+        f".version 8.8\n.target {LATER[0].architecture}\n.entry {LATER[0].symbol}(\n\tcvt.rn.bf16x2.f32 %r1, %r2, %r3;"
+    )
+
+
+def test_a_later_gpu_s_row_is_the_same_kernel_assembled_for_it():
+    twin = random.Random(SEED).choice([v for v in LATER if v.config.block_m * v.config.block_n <= 64 * 128])
+    alone, (made, other) = compile_variant(twin), compile_twins(told_by(twin), (twin,))
+    assert alone == other and (made.variant, other.variant) == (told_by(twin).name, twin.name), (
+        f"seed {SEED}: {twin.name}"
+    )
+    assert (other.target, other.architecture, made.architecture) == (twin.target, f"sm_{twin.target}f", "sm_90a")
+    assert other.entry == twin.symbol and other.cubin != made.cubin and other.overlaps == made.overlaps
+    facts = ("params", "shared_bytes", "boxes", "warps")
+    assert [getattr(made, name) for name in facts] == [getattr(other, name) for name in facts]
 
 
 MIXED = [v for v in variants((90,)) if v.problem.e5m2]
@@ -164,8 +220,8 @@ OF_BYTES = "\twgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {%f1}, %rd1,
 ])  # fmt: skip
 def test_the_left_operand_of_the_instruction_is_b_where_operands_are_swapped(swap, e5m2, types):
     twin = next(v for v in MIXED if (v.family.swap_ab, v.problem.e5m2) == (swap, e5m2))
-    base = e4m3_twin(twin)
-    assert base.problem == dataclasses.replace(twin.problem, e5m2="") and e4m3_twin(base) is None
+    base = told_by(twin)
+    assert base.problem == dataclasses.replace(twin.problem, e5m2="") and told_by(base) is None
     made = retype(f".entry {base.symbol}(\n{OF_BYTES}\n\tcvt.rn.bf16x2.f32 %r1, %r2, %r3;", base, twin)
     assert made == f".entry {twin.symbol}(\n{OF_BYTES.replace('e4m3.e4m3', types)}\n\tcvt.rn.bf16x2.f32 %r1, %r2, %r3;"
     for line in ("", "\tcvt.rn.satfinite.e4m3x2.f32 %rs1, %f1, %f2;"):  # no product; something else that knows bytes
@@ -175,7 +231,7 @@ def test_the_left_operand_of_the_instruction_is_b_where_operands_are_swapped(swa
 def test_a_row_with_an_e5m2_operand_has_other_products_and_nothing_else():
     """Compiled by itself or with the row that its text is of; both from the same text."""
     twin = random.Random(SEED).choice([v for v in MIXED if v.config.block_m * v.config.block_n <= 64 * 128])
-    base = e4m3_twin(twin)
+    base = told_by(twin)
     alone, (made, other) = compile_variant(twin), compile_twins(base, (twin,))
     assert alone == other and (made.variant, other.variant) == (base.name, twin.name), f"seed {SEED}: {twin.name}"
     assert other.entry == twin.symbol and other.cubin != made.cubin
@@ -188,4 +244,4 @@ def test_rows_of_e4m3_that_ship_first_have_twins_for_either_operand():
     assert {v.problem.e5m2 for v in MIXED} == {"a", "b"} and {v.problem.d for v in MIXED} == {"bf16", "f32"}
     for v in MIXED:
         other = dataclasses.replace(v.problem, e5m2="b" if v.problem.e5m2 == "a" else "a")
-        assert {e4m3_twin(v).name, dataclasses.replace(v, problem=other).name} <= names
+        assert {told_by(v).name, dataclasses.replace(v, problem=other).name} <= names

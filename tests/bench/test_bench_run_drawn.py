@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -137,6 +138,48 @@ def test_a_smaller_run_writes_only_where_it_is_told(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["Some_GPU.drawn.json"]
 
 
+@needs(90)
+@in_stand_in()
+def test_what_was_measured_when_time_was_up_is_a_fair_part_and_is_kept(tmp_path):
+    rehearsal_torch()
+    run = program(idle)
+    run.RESULTS, run.DENSE, run.GROUPED = tmp_path / "results", 4, 2
+    usual, made, whole = signal.getsignal(signal.SIGTERM), [], run.dense_row
+
+    def third_is_the_last(*words):
+        made.append(words)
+        if len(made) == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return whole(*words)
+
+    run.dense_row = third_is_the_last
+    words = ["--dense", "4", "--grouped", "2", "--best", "0", "--f16", "0", "--seed", "3"]
+    with current(0):
+        assert run.main([*words, "--out", str(tmp_path)]) == 0
+        assert signal.getsignal(signal.SIGTERM) == usual
+        report = json.loads((tmp_path / "Some_GPU.drawn.json").read_text())
+        assert report["out_of_time"] == {"measured": 4, "drawn": 6}
+        assert [row["op"] for row in report["rows"]] == ["gemm", "grouped_mm", "gemm", "gemm"]
+        made.clear()
+        run.main(words)
+    assert not run.RESULTS.exists()  # where a whole one may lie
+
+
+@in_stand_in()
+def test_no_shape_begins_after_so_many_seconds():
+    rehearsal_torch()
+    run = program(idle)
+    clock, now = run.Time(5), [100.0]
+    clock.start = 100.0
+    run.time.monotonic = lambda: now[0]
+    assert not clock.up()
+    now[0] = 105.0
+    assert clock.up() and clock.passed == 5.0
+    assert not run.Time(0).up() and run.parse([]).seconds == 0
+    assert run.measure([run.dense_drawn.shapes(1, 2)], run.parse([]), None, clock.up) == ([], 0)
+    assert run.in_turn([1, 2, 3, 4], ["a", "b"]) == [1, "a", 2, 3, "b", 4] and run.in_turn([], [7]) == [7]
+
+
 @in_stand_in()
 def test_a_row_that_fails_is_named():
     rehearsal_torch()
@@ -147,7 +190,7 @@ def test_a_row_that_fails_is_named():
 
     run.dense_row = fails
     with pytest.raises(RuntimeError, match="out of memory"), contextlib.redirect_stderr(said):
-        run.measure(run.dense_drawn.shapes(1, 2), run.parse([]), None)
+        run.measure([run.dense_drawn.shapes(1, 2)], run.parse([]), None)
     assert "failed on {'id': 'fwd 0'" in said.getvalue()
 
 
@@ -160,6 +203,7 @@ def test_options_are_checked():
     for arguments, words in (
         ("--dense -3", "'-3' is not a whole number from 0"), ("--seed x", "'x' is not a whole number from 0"),
         ("--best 3", "'3' is not a share from 0 to 1"), ("--f16 few", "'few' is not a share from 0 to 1"),
+        ("--seconds -1", "'-1' is not a whole number from 0"),
         ("--dense 0 --grouped 0", "leaves nothing to measure"), ("--best nan", "'nan' is not a share from 0 to 1"),
     ):  # fmt: skip
         said = []

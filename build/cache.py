@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aot.artifact import Artifact
 from aot.compile import DEVICE, source_closure
+from aot.retype import told_by
 from aot.toolchain import ENVIRONMENT, assembler
 from kernels.table.arguments import ARGUMENTS, TENSORS
 from kernels.table.spec import Variant
@@ -61,6 +62,8 @@ class Cache:
         chosen = assembler(variant.target, self.min_driver)
         registers = variant.family.registers
         options = [constants, boxes, warps, stages, registers, variant.architecture, chosen]
+        if (base := told_by(variant)) and base.target != variant.target:
+            options.append(assembler(base.target, self.min_driver))  # whose version the base's PTX is written for
         facts = json.dumps([variant.name, variant.kernel, *options])
         return digest(self.toolchain, source, facts)
 

@@ -52,6 +52,12 @@ def test_the_key_follows_the_assembler_of_the_target(tmp_path):
         assert [c.key(variant) == by_default.key(variant) for c in (old, new)] == [c is like for c in (old, new)]
 
 
+def test_the_key_follows_the_assembler_of_the_target_whose_text_is_taken(tmp_path):
+    """A build that was asked for another driver must not leave its kernels to one that was not."""
+    taken = next(v for v in variants((100,)) if v.problem.op == "cast_rows")
+    assert len({Cache(tmp_path, release).key(taken) for release in (None, 580, 525)}) == 3
+
+
 def test_the_key_follows_the_architecture_that_the_assembler_is_told(tmp_path, monkeypatch):
     before = key(tmp_path)
     monkeypatch.setitem(TARGETS, 90, dataclasses.replace(TARGETS[90], suffix=""))

@@ -148,7 +148,8 @@ def main(arguments: list[str] | None = None) -> int:
     usual = signal.signal(signal.SIGTERM, clock.end)
     rows, done = measure(list(shapes), options, lt, clock.up)
     signal.signal(signal.SIGTERM, usual)
-    late = {"out_of_time": {"measured": done, "drawn": drawn}} if done < (drawn := sum(map(len, shapes))) else {}
+    drawn = sum(map(len, shapes))
+    late = {"out_of_time": {"measured": done, "drawn": drawn}} if done < drawn else {}
     origin = {"gemm": dense_drawn.WORDS, "grouped_mm": layers_drawn.WORDS}
     report = {
         **about, "seed": options.seed, "drawn_from": origin, "cublaslt": cublaslt, **late,

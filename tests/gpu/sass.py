@@ -216,7 +216,7 @@ class Program:
             x = self.code[i]
             named = PREDICATE.findall(x.operands)
             if WAIT.match(x.opcode):
-                asked = named[0]  # true once the phase is over
+                asked = named[0] if named and not x.guard else ""  # true once the phase is over
             elif ARRIVAL.match(x.opcode) or (asked in named and not x.steers):
                 asked = ""
             for after in self.step(i, *state):

@@ -201,6 +201,8 @@ UNASKED = "the store comes without a wait"
         (MEET, " @P4 BRA `(.L_x_9) ;\n" + MEET + ".L_x_9:\n", UNMET),
         (MEET, " @!P3 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR18+0x6f0], RZ ;\n" + MEET, UNMET),
         (ASKS, " NOP ;\n", UNASKED),
+        (ASKS, " @P4" + ASKS, UNASKED),  # or what the predicate was before
+        (ASKS, ASKS.replace("P1", "PT"), UNASKED),
         (" @!P1 BRA `(.L_x_6) ;\n", "", UNASKED),  # whatever the wait has found
         (" @!P1 BRA `(.L_x_6) ;\n", " @!P4 BRA `(.L_x_6) ;\n", UNASKED),
         (" @!P1 BRA `(.L_x_6) ;\n", " @P1 BRA `(.L_x_6) ;\n", UNASKED),

@@ -223,7 +223,7 @@ def compile_twins(variant: Variant, twins: tuple[Variant, ...], min_driver: int 
             twin.check()
             if text:
                 made.append(make_artifact(twin, retype_metadata(metadata, twin), assemble(text, twin, target), text))
-            elif told_by(twin):
+            elif told_by(twin) == variant:
                 raise CompileError(f"{twin.name}: what its PTX says of 8-bit types is not all in its products")
     left = [compile_variant(twin, min_driver) for twin, text in zip(twins, texts, strict=True) if not text]
     by_name = {artifact.variant: artifact for artifact in (*made, *left)}
@@ -231,6 +231,8 @@ def compile_twins(variant: Variant, twins: tuple[Variant, ...], min_driver: int 
 
 
 def compile_unit(unit: tuple[Variant, ...], min_driver: int | None = None) -> list[Artifact]:
-    """What one worker does at a time: a variant, or one and its twins."""
+    """What one worker does at a time: a variant, or one and its twins, or twins of one that nobody asked for."""
     variant, *twins = unit
+    if base := told_by(variant):
+        return compile_twins(base, unit, min_driver)[1:]
     return compile_twins(variant, tuple(twins), min_driver) if twins else [compile_variant(variant, min_driver)]

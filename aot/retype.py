@@ -1,16 +1,18 @@
 """A kernel's PTX from that of another one, where their instructions differ in a name alone. Text in, text out.
 
 Most of the time that a kernel takes to compile goes into its PTX, and more than half of all kernels are such twins:
-float16 ones of bfloat16 ones, those that multiply e5m2 by e4m3 of those of e4m3 alone, and later GPUs' casts, gates,
-sums and sorts of Hopper's, since PTX is made to run on later ones. The text is taken where it says all that depends on
-the type; where it may not, a float16 twin is compiled like any other row. What one cannot see in a text, a packed
-constant of the type, no product has: tests compare rows of every kernel.
+float16 ones of bfloat16 ones, those that multiply e5m2 by e4m3 of those of e4m3 alone, later GPUs' casts, gates, sums
+and sorts of Hopper's and sm_120's general products of Ada's, since PTX is made to run on later ones. The text is taken
+where it says all that depends on the type; where it may not, a float16 twin is compiled like any other row. What one
+cannot see in a text, a packed constant of the type, no product has: tests compare rows of every kernel.
 """
 
 import dataclasses
 import re
 
+from kernels.table.families import REFERENCE
 from kernels.table.spec import OPS, Variant
+from kernels.table.targets import TARGETS
 
 PRODUCTS = (*OPS, "moe_mm")
 TOLD_BY = 90  # the target whose PTX later ones take, but for products
@@ -47,11 +49,14 @@ def float16_twin(variant: Variant) -> Variant | None:
 
 def told_by(variant: Variant) -> Variant | None:
     """The row whose PTX this one is always made of: of one with an e5m2 operand that without, of one for a later GPU
-    that computes no product Hopper's. None of others."""
+    that computes no product Hopper's, of a general product that of the target which multiplies alike. None of others."""
     if variant.problem.e5m2:
         return dataclasses.replace(variant, problem=dataclasses.replace(variant.problem, e5m2=""))
     if variant.target > TOLD_BY and variant.problem.op not in PRODUCTS:
         return dataclasses.replace(variant, target=TOLD_BY)
+    alike = TARGETS[variant.target].multiplies_as
+    if alike and variant.family in REFERENCE.values():
+        return dataclasses.replace(variant, target=alike).compiled
     return None
 
 
@@ -105,12 +110,12 @@ def with_e5m2(ptx: str, twin: Variant) -> str | None:
 def retype(ptx: str, variant: Variant, twin: Variant) -> str | None:
     """The PTX of `twin`, one of this row's, from that of `variant`; None where the text does not tell."""
     text = ptx.replace(variant.symbol, NAME)
-    if twin.target != variant.target:
-        text = for_target(text, twin)
-    elif twin.problem.e5m2:
+    if twin.problem.e5m2:
         text = with_e5m2(text, twin)
-    else:
+    elif twin.problem != variant.problem:
         text = as_float16(text, variant.problem.a not in TWINS)
+    if text and twin.target != variant.target:
+        text = for_target(text, twin)
     return text and text.replace(NAME, twin.symbol)
 
 

@@ -62,8 +62,8 @@ class Cache:
         chosen = assembler(variant.target, self.min_driver)
         registers = variant.family.registers
         options = [constants, boxes, warps, stages, registers, variant.architecture, chosen]
-        if (base := told_by(variant)) and base.target != variant.target:
-            options.append(assembler(base.target, self.min_driver))  # whose version the base's PTX is written for
+        if base := told_by(variant):
+            options.append(self.key(base))  # whose PTX is this one's
         facts = json.dumps([variant.name, variant.kernel, *options])
         return digest(self.toolchain, source, facts)
 

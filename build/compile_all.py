@@ -44,17 +44,22 @@ Unit = tuple[Variant, ...]  # what a worker compiles at a time: a variant, or on
 
 
 def units(waiting: list[Variant]) -> list[Unit]:
-    """All of these once, in order; twins with the row whose PTX they share."""
-    by_name, first = {v.name: v for v in waiting}, {}  # name of a twin -> of the row that it is made of
+    """All of these once, in order of the first; twins with the row whose PTX they share, or with each other."""
+    names, before, heads = {v.name for v in waiting}, {}, {}  # before: name of a twin -> of the row it is made of
     for v in waiting:
-        if (twin := float16_twin(v)) and twin.name in by_name:
-            first[twin.name] = v.name
-        if (base := told_by(v)) and base.name in by_name:
-            first[v.name] = base.name
-    twins: dict[str, list[Variant]] = {}
-    for twin, name in first.items():
-        twins.setdefault(name, []).append(by_name[twin])
-    return [(v, *twins.get(v.name, ())) for v in waiting if v.name not in first]
+        if (twin := float16_twin(v)) and twin.name in names:
+            before.setdefault(twin.name, v.name)
+        if base := told_by(v):
+            head = base.name if base.name in names else heads.setdefault(base.name, v.name)
+            if head != v.name:
+                before[v.name] = head
+    made: dict[str, list[Variant]] = {}
+    for v in sorted(waiting, key=lambda v: v.name in before):  # those that others are made of first
+        name = v.name
+        while name in before:
+            name = before[name]
+        made.setdefault(name, []).append(v)
+    return [tuple(made[v.name]) for v in waiting if v.name in made]
 
 
 def outcome(unit: Unit, future, limits: Limits) -> list[Artifact] | str:

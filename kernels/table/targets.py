@@ -12,6 +12,7 @@ class Target:
     speed: Speed  # of that product, for rows nobody has measured
     suffix: str = ""  # of the architecture that the assembler is told: "sm_90a"
     code: int | None = None  # the lower minor revision whose code its rows run, so that both have one cubin
+    multiplies_as: int | None = None  # the target whose text its general products are assembled from
 
     @property
     def portable(self) -> bool:
@@ -22,7 +23,8 @@ class Target:
 # compute capability * 10 -> facts. Plain code, and family-specific code (suffix f), also runs on later minor revisions
 # of the same major one, 10.0's on 10.3; with suffix a it runs on that capability alone (PTX ISA, .target). Hopper's
 # tensor core instructions exist with suffix a only, Blackwell's with f too. So a row of 8.6 is compiled as 8.0's: what
-# differs between the two is how much shared memory a tile may take and which tiles are fast, which is the row's.
+# differs between the two is how much shared memory a tile may take and which tiles are fast, which is the row's. 12.0's
+# tensor cores are given registers (mma.sync), as 8.9's are, and its blocks as much shared memory.
 TARGETS = {
     80: Target(163 << 10, 108, Speed(0.09, 0.6)),  # A100
     86: Target(99 << 10, 84, Speed(0.17, 1.4), code=80),  # A40, RTX 30
@@ -32,7 +34,7 @@ TARGETS = {
     100: Target(227 << 10, 148, Speed(0.04, 0.15), "f"),  # B200
     103: Target(227 << 10, 148, Speed(0.04, 0.15), "f", code=100),  # B300
     110: Target(227 << 10, 20, Speed(0.05, 4.0), "f"),  # Thor
-    120: Target(99 << 10, 188, Speed(0.1, 0.6), "f"),  # RTX PRO 6000, RTX 50
+    120: Target(99 << 10, 188, Speed(0.1, 0.6), "f", multiplies_as=89),  # RTX PRO 6000, RTX 50
     121: Target(99 << 10, 48, Speed(0.1, 4.0), "f", code=120),  # GB10
 }
 FIRST_FP8 = 89  # whose tensor cores multiply 8-bit numbers

@@ -19,7 +19,7 @@ SEED = random.SystemRandom().randrange(1 << 32)
 
 def pairs() -> dict[tuple[int, str, str], list]:
     """All that the compiler is given of each kernel on each target for each type of A and B, with its twin."""
-    table = {v.compiled.name: v.compiled for v in variants(DEFAULT_TARGETS)}
+    table = {v.compiled.name: v.compiled for v in variants(DEFAULT_TARGETS) if not told_by(v.compiled)}
     found = collections.defaultdict(list)
     for variant in table.values():
         twin = float16_twin(variant)
@@ -191,7 +191,7 @@ def test_later_gpus_take_hopper_s_text_of_all_but_products():
     for v in LATER:
         assert told_by(v) == dataclasses.replace(v, target=90), v.name
     assert not any(told_by(v) for v in variants((80, 86, 89)))
-    assert all(told_by(v) is None or v.problem.e5m2 for v in variants((90, 100, 120)) if v not in LATER)
+    assert all(told_by(v) is None or v.problem.e5m2 for v in variants((90, 100)) if v not in LATER)
     text = f".version 9.1\n.target sm_90a\n.entry {told_by(LATER[0]).symbol}(\n\tcvt.rn.bf16x2.f32 %r1, %r2, %r3;"
     made = retype(text, told_by(LATER[0]), LATER[0])
     assert made == (
@@ -209,6 +209,32 @@ def test_a_later_gpu_s_row_is_the_same_kernel_assembled_for_it():
     assert other.entry == twin.symbol and other.cubin != made.cubin and other.overlaps == made.overlaps
     facts = ("params", "shared_bytes", "boxes", "warps")
     assert [getattr(made, name) for name in facts] == [getattr(other, name) for name in facts]
+
+
+ALIKE = [v.compiled for v in variants((120,)) if v.problem.op in PRODUCTS and "descriptor" not in v.guard]
+
+
+def test_general_products_of_sm_120_take_the_text_of_what_sm_89_runs():
+    """sm_80's, but where 8-bit numbers are multiplied as they are."""
+    of_89 = {v.name.replace("__sm89__", "__sm120__"): v.compiled for v in variants((89,))}
+    assert {v.problem.op for v in ALIKE} == set(PRODUCTS)
+    for v in ALIKE:
+        base = told_by(v)
+        assert base.target == (89 if v.problem.a == "e4m3" else 80) and base.kernel == v.kernel, v.name
+        assert (base.problem, base.config, base.guard) == (v.problem, v.config, v.guard), v.name
+        assert of_89.get(v.name, base) == base, v.name  # sm_89 may have faster rows than one of sm_120's general ones
+    assert not any(told_by(v) for v in variants((120,)) if v.problem.op in PRODUCTS and "descriptor" in v.guard)
+
+
+def test_one_text_makes_the_rows_of_both_types_on_both_targets():
+    """As each would have been by itself."""
+    pairs = [(v, float16_twin(v)) for v in ALIKE if v.problem.a == "bf16" and v.config.block_m <= 64]
+    variant, twin = random.Random(SEED).choice([(v, f16) for v, f16 in pairs if f16 in ALIKE])
+    base = told_by(variant)
+    made = compile_twins(base, (variant, float16_twin(base), twin))
+    assert [a.target for a in made] == [80, 120, 80, 120] and made[3].architecture == "sm_120f"
+    assert made == [compile_variant(v) for v in (base, variant, float16_twin(base), twin)], f"seed {SEED}: {twin.name}"
+    assert len({a.cubin for a in made}) == 4 and [a.entry for a in made[1::2]] == [variant.symbol, twin.symbol]
 
 
 MIXED = [v for v in variants((90,)) if v.problem.e5m2]

@@ -11,11 +11,11 @@ import pytest
 from sample import ROOT, sample_artifact, sample_rows
 
 import build.__main__ as build_main
-from aot.retype import float16_twin
+from aot.retype import float16_twin, told_by
 from build.cache import Cache
 from build.compile_all import BuildError, Limits, compile_all, units
 from kernels.table.dtypes import DTYPES
-from kernels.table.targets import TARGETS
+from kernels.table.targets import DEFAULT_TARGETS, TARGETS
 from kernels.table.variants import variants
 
 ROWS = [variant for variant, _ in sample_rows()][:4]
@@ -77,6 +77,23 @@ def test_float16_rows_are_compiled_with_their_twins_and_alone_where_those_are_kn
     products = [v for v in of_float16 if v.problem.op in ("gemm", "grouped_gemm", "grouped_mm", "moe_mm")]
     assert len(products) > 300 and all(v.name in twins for v in products)
     assert units(of_float16) == [(v,) for v in of_float16]
+
+
+def test_rows_of_one_text_are_compiled_at_once_whether_its_own_row_is_asked_for_or_not():
+    """sm_100 and sm_120 take Hopper's casts; sm_120 what sm_89 multiplies by, of which float16 is bfloat16's twin."""
+    for targets in (DEFAULT_TARGETS, (100, 120), (120,)):
+        waiting = list({v.compiled.name: v.compiled for v in variants(targets)}.values())
+        made = units(waiting)
+        assert sorted(v.name for unit in made for v in unit) == sorted(v.name for v in waiting)
+        number = {v.name: n for n, unit in enumerate(made) for v in unit}
+        of_text = {}  # name of a row whose text others take -> the units where it and they are
+        for v in waiting:
+            if base := told_by(v):
+                of_text.setdefault(base.name, {number[v.name]}).add(number[v.name])
+                if base.name in number:
+                    of_text[base.name].add(number[base.name])
+        assert len(of_text) > 200 and all(len(numbers) == 1 for numbers in of_text.values())
+        assert not any(unit[0].problem.a == "f16" for unit in made if len({v.problem for v in unit}) > 1)
 
 
 def test_a_variant_that_does_not_compile_fails_the_build_by_name_and_the_rest_is_kept(cache):

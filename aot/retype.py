@@ -15,6 +15,7 @@ from kernels.table.spec import OPS, Variant
 from kernels.table.targets import TARGETS
 
 PRODUCTS = (*OPS, "moe_mm")
+OVERLAPPING = ("grouped_gemm",)  # whose general kernels start before the one ahead has ended, from Hopper on
 TOLD_BY = 90  # the target whose PTX later ones take, but for products
 FAMILIES_SINCE = "8.8"  # the version of PTX that knows sm_100f
 TWINS = {"bf16": "f16"}
@@ -49,13 +50,13 @@ def float16_twin(variant: Variant) -> Variant | None:
 
 def told_by(variant: Variant) -> Variant | None:
     """The row whose PTX this one is always made of: of one with an e5m2 operand that without, of one for a later GPU
-    that computes no product Hopper's, of a general product that of the target which multiplies alike. None of others."""
+    that computes no product Hopper's, of a general product that of the target that multiplies alike. None of others."""
     if variant.problem.e5m2:
         return dataclasses.replace(variant, problem=dataclasses.replace(variant.problem, e5m2=""))
     if variant.target > TOLD_BY and variant.problem.op not in PRODUCTS:
         return dataclasses.replace(variant, target=TOLD_BY)
     alike = TARGETS[variant.target].multiplies_as
-    if alike and variant.family in REFERENCE.values():
+    if alike and variant.family in REFERENCE.values() and variant.problem.op not in OVERLAPPING:
         return dataclasses.replace(variant, target=alike).compiled
     return None
 

@@ -554,7 +554,7 @@ libgemm_status libgemm_moe_gate_grad(const libgemm_moe_gate_grad_args *args);
  * (each row of X once, whatever its choices; 64 choices in all and fewer are sorted in that launch), and both products
  * are libgemm_grouped_mm's, of 8-bit operands. H is cast from Z = X B1 + bias1 of X's type, or, where the first product
  * gates and casts by itself, from Z in float32: on Hopper, of weights stored as torch's linear has them, with silu's
- * gate, where inner is a multiple of 64 and experts have 64 rows or more in the mean.
+ * gate, where inner is a multiple of 64 and experts have 64 rows or more in the mean, or 16 or fewer.
  * The host reads nothing of the device, so the chain can be captured. Of a call that one of them refuses, those before it
  * are queued: they write the workspace alone. */
 typedef struct libgemm_moe_args {

@@ -81,6 +81,9 @@ CLUSTER = {
 SCALED = TMA | {"module": "sm90.grouped_mm_scaled", "entry": "grouped_mm_scaled"}
 SCALED_SWAP = SCALED | {"swap_ab": True, "balanced": True}
 EXPERTS = TMA | {"guards": ("align16", "descriptor", "in_order", "rows"), "swap_ab": True, "balanced": True}
+EXPERTS_CAST = {
+    "persistent": True, "by_units": True, "guards": ("blocks", "descriptor", "gated", "halved", "rows", "swish"),
+}  # fmt: skip
 SM90 = [
     Family("gemm", "coop", cooperative=True, **DENSE),
     Family("gemm", "coop_swap", cooperative=True, swap_ab=True, **DENSE),
@@ -116,10 +119,8 @@ SM90 = [
     Family("grouped_mm", "cluster", "sm90.grouped_mm_cluster", **CLUSTER | {"guards": ("cluster", "descriptor")}),
     Family("moe_mm", "swap", "sm90.moe_mm", "moe_mm", **EXPERTS),
     Family("moe_mm", "coop_swap", "sm90.moe_mm", "moe_mm", cooperative=True, **EXPERTS),
-    Family(
-        "moe_mm", "scaled_coop", "sm90.moe_mm_scaled", "moe_mm_scaled", cooperative=True, persistent=True,
-        by_units=True, guards=("blocks", "descriptor", "gated", "halved", "rows", "swish"),
-    ),
+    Family("moe_mm", "scaled_coop", "sm90.moe_mm_scaled", "moe_mm_scaled", cooperative=True, **EXPERTS_CAST),
+    Family("moe_mm", "scaled_few", "sm90.moe_mm_scaled_few", swap_ab=True, **EXPERTS_CAST),
     Family(
         "grouped_gemm", "pingpong", "sm90.grouped_gemm", guards=("align16", "scratch"), persistent=True, store="tma"
     ),

@@ -167,16 +167,25 @@ EXPERT_TILES = (
 )
 
 
+# The same of 8-bit operands, for the first product: of large groups, and of those of few rows, whose tiles stand in
+# pairs side by side.
+SCALED_EXPERT_TILES = (
+    ("scaled_coop", 128, 256, 8, 390), ("scaled_few", 8, 128, 1, 60), ("scaled_few", 16, 128, 1, 60),
+    ("scaled_few", 32, 128, 1, 60),
+)  # fmt: skip
+
+
 def scaled_expert_rows(problem: Problem):
-    """The row for the first product of a layer of experts in 8 bits, of large groups; D, in 8 bits too, is not of the
-    problem's type, which its bias has."""
+    """The rows for the first product of a layer of experts in 8 bits; D, in 8 bits too, is not of the problem's type,
+    which its bias has."""
     if problem.layout != "nt" or problem.precision != "exact" or problem.d == "f32":
         return
-    record = EXPERTS_SM90["scaled_coop"]
-    m, n = 128, 256
-    room = TARGETS[90].shared_bytes - SPARE - m * n // 2
-    config = Config(m, n, 128, 4, room // ((m + n) * 128 + (m + 4) * 4), persistent=True)
-    yield Variant(problem, config, record.kernel, 90, record.guards, 390)
+    for family, m, n, group_m, rate in SCALED_EXPERT_TILES:
+        record = EXPERTS_SM90[family]
+        room = TARGETS[90].shared_bytes - SPARE - m * n // (1 if record.swap_ab else 2)
+        stages = min(12, room // ((m + n) * 128 + row_scale_bytes(m)))
+        config = Config(m, n, 128, 4, stages, group_m=group_m, persistent=True)
+        yield Variant(problem, config, record.kernel, 90, record.guards, rate)
 
 
 def expert_rows(problem: Problem):

@@ -171,11 +171,50 @@ def test_large_groups_are_multiplied_gated_and_cast_in_one_launch(gate, limit):
     assert first["q_ptr"] + entries * 192 <= first["scale_ptr"]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "rows"), [(1, 8), (6, 8), (7, 16), (12, 16), (13, 32), (24, 32), (25, 0), (95, 0), (96, 128)]
+)
+@needs(90)
+@in_stand_in(SM=90)
+def test_groups_of_few_rows_are_multiplied_gated_and_cast_in_one_launch_by_pairs_of_blocks(tokens, rows):
+    """Up to half of a tile's rows in the mean of three experts; two choices a token."""
+    for inner in (192, 256):  # three tiles of 64, and none beside the last one, or four
+        sizes = {"tokens": tokens, "inner": inner, "ldb2": inner, "bias1": at(10), "batch_stride_bias1": 2 * inner}
+        made = scaled_layer(**{**LARGE, **sizes})
+        ok(made.set(workspace=allocate(made.workspace())).run())
+        *_, first, second, _ = launches()
+        if rows == 0:
+            assert first["kernel"] == "moe_cast"
+            continue
+        few = rows < 64
+        assert first["kernel"] == ("moe_mm_scaled_few" if few else "moe_mm_scaled_coop")
+        assert f"__sm90__{rows}x" in first["variant"] and first["cluster"] == (2 if few else 1)
+        if not few:
+            continue
+        entries = 2 * tokens
+        assert first["grid"] == [min(132, (entries // rows + EXPERTS) * 4), 1, 1]
+        first, second = values(first), values(second)
+        strides = (2, 1) if entries <= 64 else (1, entries)
+        assert [first[x] for x in ("M", "N", "K", "groups", "ldd", "gate")] == [entries, inner, 256, EXPERTS, inner, 1]
+        assert (first["a_scale_stride_m"], first["a_scale_stride_k"]) == strides
+        assert (first["scale_stride_m"], first["scale_stride_n"]) == strides
+        assert (second["a_scale"], second["early"]) == (first["scale_ptr"], entries <= 64)
+        assert (first["bias_ptr"], first["b_scale"], first["batch_stride_b_scale"]) == (at(10), at(8), 2)
+
+
+@needs(90)
+@in_stand_in(SM=90, SMS=7)
+def test_blocks_of_a_pair_are_never_alone():
+    made = scaled_layer(**{**LARGE, "tokens": 24})
+    ok(made.set(workspace=allocate(made.workspace())).run())
+    assert (launches()[-3]["kernel"], launches()[-3]["grid"]) == ("moe_mm_scaled_few", [6, 1, 1])
+
+
 @pytest.mark.parametrize("tokens", [FEW, MANY])
 @needs(90)
 @in_stand_in(SM=90)
 def test_weights_of_few_choices_come_before_their_rows_are_gated(tokens):
-    made = scaled_layer(**{**LARGE, "tokens": tokens})
+    made = scaled_layer(**{**LARGE, "tokens": tokens, "inner": 160, "ldb2": 160})
     ok(made.set(workspace=allocate(made.workspace())).run())
     first, gate, second = launches()[-4:-1]
     assert gate["kernel"] == "moe_cast" and "swap_blocks" in first["variant"] and "swap_blocks" in second["variant"]

@@ -113,7 +113,7 @@ def by_parts(ctx: Context, drawn: list, eight: tuple, layer: Layer) -> tuple[tor
 
 
 def whole(x: torch.Tensor, drawn: list, layer: Layer) -> torch.Tensor:
-    """The layer in float64, of what 8 bits hold of X, of the weights and of H."""
+    """The layer in float64, of what 8 bits hold of X, of the weights and of H, which Z is not rounded for."""
     _, w_in, w_out, ids, weights, bias_in, bias_out = drawn
     narrow, wide = cast(x, 1), [cast(w.mT.contiguous(), 128).mT for w in (w_in, w_out)]
     want = torch.zeros(len(x), w_out.shape[2], dtype=torch.float64, device=x.device)
@@ -122,7 +122,7 @@ def whole(x: torch.Tensor, drawn: list, layer: Layer) -> torch.Tensor:
         if not len(token):
             continue
         z = narrow[token] @ wide[0][expert] + (0 if bias_in is None else bias_in[expert].double())
-        h = cast(activated(z.to(x.dtype).double(), layer), 1)
+        h = cast(activated(z, layer), 1)
         y = h @ wide[1][expert] + (0 if bias_out is None else bias_out[expert].double())
         share = 1 if weights is None else weights[token, choice].double()[:, None]
         want.index_add_(0, token, y.to(x.dtype).double() * share)
@@ -134,8 +134,8 @@ def scaled_layers(ctx: Context):
     tokens that X is cast before it is gathered.
 
     A layer is what its parts make, to the bit, and each part is held against float64 of what it was given. Only where
-    rows are many, H may be made in one launch, which leaves no Z to hold it against: then the whole layer is, of
-    which Z's last bit moves some of H to e4m3's next number, 2^-3 of itself, of one in a hundred or so.
+    experts have many rows or few, H may be made in one launch, which leaves no Z to hold it against: then the whole
+    layer is, of which Z's last bit moves some of H to e4m3's next number, 2^-3 of itself, of one in a hundred or so.
     """
     for seed in ctx.seeds(4 if ctx.stand_in else 600):
         case = random_layer(seed)
@@ -153,11 +153,12 @@ def scaled_layers(ctx: Context):
         }  # fmt: skip
         got = ctx.lib.moe(x, in8.mT, out8.mT, ids, weights, **words)
         made, problems = by_parts(ctx, drawn, eight, layer)
-        many = bool(gate) and ids.numel() >= 64 * case["experts"] and case["inner"] % 64 == 0
+        suited = ids.numel() >= 64 * case["experts"] or ids.numel() <= 16 * case["experts"]
+        may_differ = bool(gate) and suited and case["inner"] % 64 == 0
         if not torch.equal(got, made):
             want = whole(x, drawn, layer)
             error = (got.double() - want).norm() / want.norm().clamp_min(1e-30)
-            if not many or not error <= 2e-2:
+            if not may_differ or not error <= 2e-2:
                 problems.append(f"not what its parts make, and off by {error:.2e} of its size")
         if not torch.equal(got, ctx.lib.moe(x, in8.mT, out8.mT, ids, weights, **words)):
             problems.append("another result the second time")

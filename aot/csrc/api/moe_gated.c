@@ -6,7 +6,8 @@
 
 enum {
   PART = 64,  /* columns of the gate, in steps of which B's blocks of scales begin the same for gate and up */
-  FEW = PART, /* rows of a group, below which lower tiles and a launch more take less time */
+  LARGE = 64, /* rows of a group, in the mean, from which tiles of many rows pay, */
+  FEW = 16,   /* and to which those of few; between, lower tiles and a launch more take less time */
 };
 
 struct gated {
@@ -17,7 +18,15 @@ struct gated {
 
 /* Whether there may be such a row: seen at once of the many calls that have none. */
 static bool may_be_one(const libgemm_grouped_mm_args *product, const libgemm_moe_cast_args *cast) {
-  return cast->gate && cast->n && cast->n % PART == 0 && product->m && product->m >= product->groups * FEW;
+  bool suited = product->m <= product->groups * FEW || product->m >= product->groups * LARGE;
+  return cast->gate && cast->n && cast->n % PART == 0 && product->m && suited;
+}
+
+static bool has_few(const struct row *row) { return row->block_m < LARGE; }
+
+/* Of tiles of few rows the lowest one that groups fill by half, or less: a group of more takes B again. */
+static bool suits(const struct row *row, const libgemm_grouped_mm_args *a) {
+  return has_few(row) ? a->m <= a->groups * (row->block_m / 2) : a->m >= a->groups * LARGE;
 }
 
 /* The row that does it all; NULL: there is none. */
@@ -33,7 +42,7 @@ static const struct row *row_of(const struct gated *g, const struct device *devi
   state_gpu(&p, &device->gpu);
   bucket_of(&p, device->gpu.target, &first, &end);
   for (int i = first; i < end; i++)
-    if (!refused(&rows[i], &p)) return &rows[i];
+    if (!refused(&rows[i], &p) && suits(&rows[i], a)) return &rows[i];
   return NULL;
 }
 
@@ -43,7 +52,13 @@ static libgemm_status run(const struct gated *g, const struct row *row, const st
   struct call call;
   TRY(check_grouped_pointers(a, g->operands, device));
   TRY(load_row(row, device));
-  int64_t blocks = (int64_t)device->gpu.multiprocessors * resident_blocks(row, device);
+  int64_t at_once = (int64_t)device->gpu.multiprocessors * resident_blocks(row, device);
+  int64_t across = ceil_div(a->n, row->block_n);
+  if (has_few(row)) { /* tiles stand in pairs, which the blocks of a cluster take */
+    at_once = 2 * clusters_at_once(device->gpu.multiprocessors, 2);
+    across = 2 * ceil_div(across, 2);
+  }
+  int64_t blocks = least((a->m / row->block_m + a->groups) * across, at_once);
   struct plan plan = {.row = row, .splits = 1, .blocks = blocks};
   place_grouped(a, g->operands, &call);
   call.N = (int32_t)cast->n, call.ldd = cast->ldd;
@@ -51,8 +66,8 @@ static libgemm_status run(const struct gated *g, const struct row *row, const st
   call.scale_stride_m = cast->scale_stride_m, call.scale_stride_n = cast->scale_stride_n;
   place_gate(cast->gate, cast->gate_alpha, cast->gate_limit, &call);
   TRY(find_maps(&plan, device, &call));
-  int64_t tiles = (a->m / row->block_m + a->groups) * ceil_div(a->n, row->block_n);
-  return row->launch(row, device, &call, least(tiles, blocks), a->stream);
+  if (has_few(row)) call.cluster = 2;
+  return row->launch(row, device, &call, blocks, a->stream);
 }
 
 libgemm_status multiply_and_cast(const libgemm_grouped_mm_args *product, const libgemm_moe_cast_args *cast) {

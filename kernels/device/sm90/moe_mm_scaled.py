@@ -146,6 +146,11 @@ class CastOutput:
     gate_limit: gl.tensor
     gate_shift: gl.tensor
     bufs: gl.shared_memory_descriptor  # [warpgroup][rows][columns] of bytes
+    SWAP: gl.constexpr  # accumulators have D's columns first
+
+    @gluon.jit
+    def along(self, bias):
+        return bias[:, None] if self.SWAP else bias[None, :]
 
     @gluon.jit
     def gated(self, gate, up, col, group):
@@ -153,11 +158,12 @@ class CastOutput:
         if self.bias_ptr.to(gl.int64) != 0:
             paired = self.gate == PAIRS
             stride = gl.where(paired, 2, 1)
-            cols = col + gl.arange(0, gate.shape[1], gl.SliceLayout(0, gate.type.layout))
+            AXIS: gl.constexpr = 0 if self.SWAP else 1
+            cols = col + gl.arange(0, gate.shape[AXIS], gl.SliceLayout(1 - AXIS, gate.type.layout))
             at = self.bias_ptr + group.to(gl.int64) * self.batch_stride_bias + cols * stride
-            gate += gl.load(at, mask=cols < self.N, other=0.0).to(gl.float32)[None, :]
+            gate += self.along(gl.load(at, mask=cols < self.N, other=0.0).to(gl.float32))
             at += gl.where(paired, 1, self.N)
-            up += gl.load(at, mask=cols < self.N, other=0.0).to(gl.float32)[None, :]
+            up += self.along(gl.load(at, mask=cols < self.N, other=0.0).to(gl.float32))
         return numbers(swish_gated(gate, up, self.gate_alpha, self.gate_limit, self.gate_shift))
 
     @gluon.jit
@@ -174,6 +180,11 @@ class CastOutput:
         buf.slice(0, PART, 1).store(to_8_bits(first, factor, E4M3, True))
         buf.slice(PART, PART, 1).store(to_8_bits(second, factor, E4M3, True))
         gl.barrier()  # rows are stored by other threads than made them
+        self.store_rows(buf, row, work)
+
+    @gluon.jit
+    def store_rows(self, buf, row, work):
+        """A buffer's, which D has from this row on."""
         layout: gl.constexpr = gl.BlockedLayout([1, 16], [4, 8], [4, 1], [1, 0])
         rows = row + gl.arange(0, buf.shape[0], gl.SliceLayout(1, layout))
         cols = work.col // 16 * 16 + gl.arange(0, buf.shape[1], gl.SliceLayout(0, layout))
@@ -229,7 +240,7 @@ def moe_mm_scaled(
     bufs = gl.allocate_shared_memory(gl.uint8, [2, ROWS, COLS], gl.SwizzledSharedLayout(16, 1, 8, [1, 0]))
     out = CastOutput(
         q_ptr, scale_ptr, bias_ptr, batch_stride_bias, ldd, scale_stride_m, scale_stride_n, N, gate, gate_alpha,
-        gate_limit, gate_shift, bufs,
+        gate_limit, gate_shift, bufs, False,
     )  # fmt: skip
     groups_at = Groups(offs_ptr, none, groups, M, N, K, none, b_step, none, BLOCK_M, COLS, BLOCK_K, GROUP_M, False)
     queue = make_queue(2)

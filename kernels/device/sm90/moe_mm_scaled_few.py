@@ -220,12 +220,21 @@ def consume(
         store(out, exchange, n, parts[0], parts[1], work, NUMBER)
         n += 1
         work = queue.receive(2 * n + NUMBER)
+    meet(BLOCKS)  # no block ends while the other may still tell it something
 
 
 @gluon.jit
 def load(groups, stages, queue):
     meet(BLOCKS)
     load_ragged(groups, stages, queue)
+    meet(BLOCKS)
+
+
+@gluon.jit
+def idle():
+    """Two warps that only keep the cluster's count: warp_specialize gives out whole warpgroups."""
+    meet(BLOCKS)
+    meet(BLOCKS)
 
 
 @gluon.jit
@@ -275,7 +284,7 @@ def moe_mm_scaled_few(
             (consume, (stages, queue, out, turns, of_tile, make_exchange(BLOCK_M), 1, COLS, BLOCK_M)),
             (load, (groups_at, stages, queue)),
             (load, (groups_at, scales, NoQueue(0))),
-            (meet, (BLOCKS,)),
+            (idle, ()),
         ],
         [4, 1, 1, 2],
         [REGISTERS, 40, 40, 40],

@@ -92,6 +92,7 @@ ARGUMENTS = {
     "h_ptr": "*d",  # of a gate's gradient: the weighted rows that it also gives, and the gradients of weights
     "ldh": "i64",
     "sums_ptr": "*fp32",
+    "x_ptr": "*d",  # of one token: its row, which the product casts by itself
     "gate": "i32",
     "gate_alpha": "fp32",
     "gate_limit": "fp32",

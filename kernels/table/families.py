@@ -84,6 +84,7 @@ EXPERTS = TMA | {"guards": ("align16", "descriptor", "in_order", "rows"), "swap_
 EXPERTS_CAST = {
     "persistent": True, "by_units": True, "guards": ("blocks", "descriptor", "gated", "halved", "rows", "swish"),
 }  # fmt: skip
+EXPERTS_CAST_ONE = EXPERTS_CAST | {"guards": tuple(sorted((*EXPERTS_CAST["guards"], "one_token")))}
 SM90 = [
     Family("gemm", "coop", cooperative=True, **DENSE),
     Family("gemm", "coop_swap", cooperative=True, swap_ab=True, **DENSE),
@@ -121,6 +122,7 @@ SM90 = [
     Family("moe_mm", "coop_swap", "sm90.moe_mm", "moe_mm", cooperative=True, **EXPERTS),
     Family("moe_mm", "scaled_coop", "sm90.moe_mm_scaled", "moe_mm_scaled", cooperative=True, **EXPERTS_CAST),
     Family("moe_mm", "scaled_few", "sm90.moe_mm_scaled_few", swap_ab=True, **EXPERTS_CAST),
+    Family("moe_mm", "scaled_one", "sm90.moe_mm_scaled_one", swap_ab=True, **EXPERTS_CAST_ONE),
     Family(
         "grouped_gemm", "pingpong", "sm90.grouped_gemm", guards=("align16", "scratch"), persistent=True, store="tma"
     ),

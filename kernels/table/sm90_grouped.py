@@ -171,7 +171,7 @@ EXPERT_TILES = (
 # pairs side by side.
 SCALED_EXPERT_TILES = (
     ("scaled_coop", 128, 256, 8, 390), ("scaled_few", 8, 128, 1, 60), ("scaled_few", 16, 128, 1, 60),
-    ("scaled_few", 32, 128, 1, 60),
+    ("scaled_few", 32, 128, 1, 60), ("scaled_one", 8, 128, 1, 60),
 )  # fmt: skip
 
 

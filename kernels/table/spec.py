@@ -74,6 +74,7 @@ GUARDS = {
     "columns": "ends cut the columns of a B stored [N][K]; A's groups stand whole stored rows apart",
     "swish": "what gates is silu",
     "blocks": "scales of blocks: for A of 1 x 128, for B of 128 x 128",
+    "one_token": "a layer of one token, of which the product casts the row by itself, with few choices",
     "unblocked": "no scales of blocks",
     "scratch": "a workspace in which each block has a share, for the descriptors that it makes by itself",
     "workspace": "few tiles, whose K is worth sharing, and a workspace for the parts of each",
@@ -354,7 +355,7 @@ class Variant(Boxes):
     def divisible(self, name: str) -> bool:
         """Whether the guard promises that this pointer is a multiple of 16 bytes."""
         aligned = "align16" in self.guard or "descriptor" in self.guard
-        return aligned and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr", "h_ptr", "q_ptr", "q_t_ptr")
+        return aligned and name in ("a_ptr", "b_ptr", "c_ptr", "d_ptr", "h_ptr", "x_ptr", "q_ptr", "q_t_ptr")
 
     def to_dict(self) -> dict:
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -4,6 +4,7 @@ Part of the GPU suite. Values are held against float64 of what 8 bits hold.
 """
 
 import itertools
+import random
 
 import torch
 
@@ -191,3 +192,38 @@ def weights_just_written(ctx: Context):
             made.append(layer(*at))
         same = all(torch.equal(d, wants[turn % 2]) for turn, d in enumerate(made))
         yield [] if same else [f"weights of another turn were read [{case}]"]
+
+
+def one_token(ctx: Context):
+    """Layers of one token, whose row the first product casts by itself where it begins on 16 bytes: to the bit what
+    they are where it begins on 8, and is cast by a launch of its own. Of as many choices as a warp has lanes, less or
+    more, of 32 or 64 bits, some of no expert, and some of one that another has too."""
+    for seed in ctx.seeds(3 if ctx.stand_in else 200):
+        draw = random.Random(f"one token {seed}")
+        case = {
+            "tokens": 1, "top_k": draw.choice((1, 2, 4, 8, 8, 31, 32, 33)), "experts": draw.choice((3, 8, 33, 130)),
+            "k": draw.choice((16, 64, 136, 256, 400, 2048, 2064)), "inner": draw.choice((64, 128, 192, 256, 1664)),
+            "n": draw.choice((64, 136, 100)), "dtype": draw.choice((torch.bfloat16, torch.float16)),
+            "turned": (True, True), "bias": draw.random() < 0.5, "skipped": draw.random() < 0.5,
+            "weights": draw.choice((None, torch.float32)),
+        }  # fmt: skip
+        gate = draw.choice(("halves", "pairs"))
+        drawn = drawn_operands(ctx, case, gate, seed)
+        x, w_in, w_out, ids, weights, bias_in, bias_out = drawn
+        x[0, draw.randrange(case["k"])] *= draw.choice((1, 0, 1e3, float("nan"), float("inf")))
+        ids = ids.to(draw.choice((torch.int32, torch.int64)))
+        (in8, in_scale), (out8, out_scale) = (ctx.lib.cast(w.mT.contiguous(), "128x128") for w in (w_in, w_out))
+        words = {
+            "gate": gate, "bias_in": bias_in, "bias_out": bias_out, "scaling": "1x128_128x128",
+            "w_in_scale": in_scale.mT, "w_out_scale": out_scale.mT,
+        }  # fmt: skip
+        moved = torch.empty(case["k"] + 4, dtype=x.dtype, device=x.device)[4:].copy_(x[0])[None]
+        got, want = (ctx.lib.moe(one, in8.mT, out8.mT, ids, weights, **words) for one in (x, moved))
+        same = torch.equal(got.view(torch.int16), want.view(torch.int16))
+        problems = [] if same else ["not what it is where the row is cast before"]
+        if x.isfinite().all():
+            layer = Layer(gate=gate, activation="silu", limit=0.0)
+            exact = whole(x, [x, w_in, w_out, ids, weights, bias_in, bias_out], layer)
+            error = (got.double() - exact).norm() / exact.norm().clamp_min(1e-30)
+            problems += [] if error <= 2e-2 else [f"off by {error:.2e} of its size"]
+        yield [f"{what} [{gate} {ids.dtype} {case}]" for what in problems]

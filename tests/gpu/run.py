@@ -97,6 +97,7 @@ EDGE = (
     edge_moe_scaled.cast_rows,
     edge_moe_scaled.scaled_layers,
     edge_moe_scaled.weights_just_written,
+    edge_moe_scaled.one_token,
     edge_torch.dense_operators,
     edge_torch.grouped_operators,
     edge_torch.watched_operators,

@@ -10,7 +10,7 @@ from .standin_moe import FUNCTIONS
 FAULTS = (
     "Inf counts for a scale", "scale of the next block", "transposed scales of rows", "no power of two",
     "rows cast in order", "scales of the other weights", "other rows between the products", "every cast to e4m3",
-    "weights of the call before",
+    "weights of the call before", "one token's experts in their order",
 )  # fmt: skip
 
 
@@ -90,6 +90,8 @@ class Casts:
         return values.float() * scale.repeat_interleave(down, 0)[:m].repeat_interleave(128, 1)[:, :n]
 
     def scaled_moe(self, x, first, second, ids, weights, bias_in, bias_out, words):
+        if self.fault == "one token's experts in their order" and len(x) == 1 and x.data_ptr() % 16 == 0:
+            ids = ids.sort().values
         rows, places, offs = self.moe_route(ids, len(first[0]))
         if self.fault == "scales of the other weights":
             first = first[0], first[1].flip(0) * 2

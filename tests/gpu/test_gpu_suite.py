@@ -69,6 +69,7 @@ NAMED = {
     "scales of the other weights": edge_moe_scaled.scaled_layers,
     "other rows between the products": edge_moe_scaled.scaled_layers,
     "weights of the call before": edge_moe_scaled.weights_just_written,
+    "one token's experts in their order": edge_moe_scaled.one_token,
 }
 
 

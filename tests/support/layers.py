@@ -4,6 +4,13 @@ from calls import Arguments, at, launches, ok, write
 
 TOKENS, TOP_K, EXPERTS, K, INNER, N = 24, 2, 3, 64, 80, 48
 BF16 = 2
+E4M3 = 4
+# Of a layer whose weights are of 8 bits and stored as torch's linear has them.
+SCALED = {
+    "b_type": E4M3, "scaling": 3, "trans_b1": 1, "ldb1": K, "trans_b2": 1, "ldb2": INNER, "b1_scale": 8, "b2_scale": 9,
+    "batch_stride_b1_scale": 2, "batch_stride_b2_scale": 5, "b1_scale_stride_n": 1, "b1_scale_stride_k": 7,
+    "b2_scale_stride_n": 3, "b2_scale_stride_k": 4,
+}  # fmt: skip
 
 LAYERS = {
     "moe_mm": lambda gpu: {
@@ -58,3 +65,9 @@ def one_launch(op: str, **changes) -> dict:
     ok(layer_call(op, **changes).run())
     (made,) = launches()[before:]
     return made
+
+
+def scaled_layer(**changes):
+    words = {name: at(value) if name in ("b1_scale", "b2_scale") else value for name, value in SCALED.items()}
+    made = layer_call("moe", **{**words, **changes})
+    return made.set(workspace_bytes=made.workspace())

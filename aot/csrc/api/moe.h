@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "launch/device.h"
 #include "libgemm.h"
 
 /* The workspace, in bytes from its first. Of 8-bit weights also X's rows and H in 8 bits and their scales, and Z. */
@@ -37,14 +38,20 @@ struct spread {
 };
 libgemm_status spread_cast(const struct spread *s);
 
+/* What that checks first: INVALID_ARGUMENT or UNSUPPORTED unless sizes and pointers to X and ids are allowed. */
+libgemm_status check_spread(const struct spread *s);
+libgemm_status check_spread_pointers(const struct spread *s, const struct device *device);
+
 /* Whether it finds the places of so few choices, and their experts' ends, in the same launch. */
 bool spreads_by_itself(int64_t entries);
 
 /* INVALID_ARGUMENT unless its types, sizes and gate are allowed. */
 libgemm_status check_moe_cast(const libgemm_moe_cast_args *a);
 
-/* A product with scales of blocks, and `cast` of its D, which nobody else reads. */
-libgemm_status multiply_and_cast(const libgemm_grouped_mm_args *product, const libgemm_moe_cast_args *cast);
+/* Rows spread as `s` says (none, if they have no columns), their product with scales of blocks, and `cast` of its D,
+ * which nobody else reads. *early: the next launch finds the groups' ends without waiting for the last of these. */
+libgemm_status spread_and_multiply(const struct spread *s, const libgemm_grouped_mm_args *product,
+                                   const libgemm_moe_cast_args *cast, bool *early);
 
 /* Queue them: from the router's choices to what experts made of them. */
 libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_args *route, const struct layout *l);

@@ -64,6 +64,12 @@ libgemm_status libgemm_moe_cast(const libgemm_moe_cast_args *args) {
   RETURN_ON_OWNER("d", a.d, device, run(&a, device));
 }
 
+libgemm_status check_spread_pointers(const struct spread *s, const struct device *device) {
+  const libgemm_moe_route_args *route = s->route;
+  TRY(check_array("x", s->a, (uint64_t)dtype_bytes(s->a_type), device));
+  return check_array("ids", route->ids, route->ids_wide ? sizeof(int64_t) : sizeof(int32_t), device);
+}
+
 static libgemm_status run_spread(const struct spread *s, const struct device *device) {
   const struct row *row = NULL;
   struct call call;
@@ -73,11 +79,10 @@ static libgemm_status run_spread(const struct spread *s, const struct device *de
   p.met =
       ((uint64_t)s->a | (uint64_t)s->d) % 16 == 0 && ((s->lda | s->ldd | s->n) & (step - 1)) == 0 ? GUARD_ALIGN16 : 0;
   state_gpu(&p, &device->gpu);
-  TRY(check_array("x", s->a, (uint64_t)dtype_bytes(s->a_type), device));
+  TRY(check_spread_pointers(s, device));
   TRY(row_of_tile(&p, 8, 0, device, &row));
   clear(&call, offsetof(struct call, a_desc));
   if (spreads_by_itself(route->tokens * route->top_k)) {
-    TRY(check_array("ids", route->ids, route->ids_wide ? sizeof(int64_t) : sizeof(int32_t), device));
     call.ids_ptr = (CUdeviceptr)route->ids, call.offs_ptr = (CUdeviceptr)route->offs;
     call.groups = (int32_t)route->groups, call.ids_wide = route->ids_wide;
   }
@@ -91,10 +96,14 @@ static libgemm_status run_spread(const struct spread *s, const struct device *de
 
 bool spreads_by_itself(int64_t entries) { return entries <= FEW; }
 
-libgemm_status spread_cast(const struct spread *s) {
-  const struct device *device;
+libgemm_status check_spread(const struct spread *s) {
   TRY(check_range("k", s->n, 0, LIBGEMM_MAX_SIZE / 2)); /* kernels count past the last of either */
   TRY(check_range("tokens * top_k", s->route->tokens * s->route->top_k, 0, LIBGEMM_MAX_SIZE / 2));
-  TRY(check_ld("ldx", s->lda, s->n, "k"));
+  return check_ld("ldx", s->lda, s->n, "k");
+}
+
+libgemm_status spread_cast(const struct spread *s) {
+  const struct device *device;
+  TRY(check_spread(s));
   RETURN_ON_OWNER("workspace", s->d, device, run_spread(s, device));
 }

@@ -1,19 +1,21 @@
-/* moe_gated.c: a product of 8-bit experts with the gate and the cast behind it: in one launch where a row does all
- * that. */
+/* moe_gated.c: a product of 8-bit experts with the cast before it, and the gate and the cast behind it: in as few
+ * launches as there are rows for. */
 #include "api/grouped_mm.h"
 #include "api/moe.h"
 #include "internal.h"
 
 enum {
-  PART = 64,  /* columns of the gate, in steps of which B's blocks of scales begin the same for gate and up */
-  LARGE = 64, /* rows of a group, in the mean, from which tiles of many rows pay, */
-  FEW = 16,   /* and to which those of few; between, lower tiles and a launch more take less time */
+  PART = 64,    /* columns of the gate, in steps of which B's blocks of scales begin the same for gate and up */
+  LARGE = 64,   /* rows of a group, in the mean, from which tiles of many rows pay, */
+  FEW = 16,     /* and to which those of few; between, lower tiles and a launch more take less time */
+  CHOICES = 32, /* of one token, in the lanes of a warp */
 };
 
 struct gated {
   const libgemm_grouped_mm_args *product;
   const struct operands *operands;
   const libgemm_moe_cast_args *cast;
+  const struct spread *token; /* one, whose row the product spreads by itself; NULL: A is spread */
 };
 
 /* Whether there may be such a row: seen at once of the many calls that have none. */
@@ -26,6 +28,7 @@ static bool has_few(const struct row *row) { return row->block_m < LARGE; }
 
 /* Of tiles of few rows the lowest one that groups fill by half, or less: a group of more takes B again. */
 static bool suits(const struct row *row, const libgemm_grouped_mm_args *a) {
+  if (row->guard & GUARD_ONE_TOKEN) return true;
   return has_few(row) ? a->m <= a->groups * (row->block_m / 2) : a->m >= a->groups * LARGE;
 }
 
@@ -37,12 +40,13 @@ static const struct row *row_of(const struct gated *g, const struct device *devi
   if (!g->operands->reads_ab) return NULL;
   if (!a->batch_stride_b && a->batch_stride_b_scale) return NULL; /* its scales follow B's matrices */
   p.activation = g->cast->activation;
-  p.met = grouped_guards(a, g->operands) | GUARD_GATED | GUARD_HALVED;
+  p.met = grouped_guards(a, g->operands) | GUARD_GATED | GUARD_HALVED | (g->token ? GUARD_ONE_TOKEN : 0);
   if (p.activation == LIBGEMM_SILU) p.met |= GUARD_SWISH;
   state_gpu(&p, &device->gpu);
   bucket_of(&p, device->gpu.target, &first, &end);
   for (int i = first; i < end; i++)
-    if (!refused(&rows[i], &p) && suits(&rows[i], a)) return &rows[i];
+    if (!refused(&rows[i], &p) && suits(&rows[i], a) && !g->token == !(rows[i].guard & GUARD_ONE_TOKEN))
+      return &rows[i];
   return NULL;
 }
 
@@ -51,6 +55,7 @@ static libgemm_status run(const struct gated *g, const struct row *row, const st
   const libgemm_moe_cast_args *cast = g->cast;
   struct call call;
   TRY(check_grouped_pointers(a, g->operands, device));
+  if (g->token) TRY(check_spread_pointers(g->token, device));
   TRY(load_row(row, device));
   int64_t at_once = (int64_t)device->gpu.multiprocessors * resident_blocks(row, device);
   int64_t across = ceil_div(a->n, row->block_n);
@@ -58,33 +63,65 @@ static libgemm_status run(const struct gated *g, const struct row *row, const st
     at_once = 2 * clusters_at_once(device->gpu.multiprocessors, 2);
     across = 2 * ceil_div(across, 2);
   }
-  int64_t blocks = least((a->m / row->block_m + a->groups) * across, at_once);
+  int64_t rows_of_tiles = g->token ? a->m : a->m / row->block_m + a->groups;
+  int64_t blocks = least(rows_of_tiles * across, at_once);
   struct plan plan = {.row = row, .splits = 1, .blocks = blocks};
   place_grouped(a, g->operands, &call);
   call.N = (int32_t)cast->n, call.ldd = cast->ldd;
   call.q_ptr = (CUdeviceptr)cast->d, call.scale_ptr = (CUdeviceptr)cast->scale;
   call.scale_stride_m = cast->scale_stride_m, call.scale_stride_n = cast->scale_stride_n;
   place_gate(cast->gate, cast->gate_alpha, cast->gate_limit, &call);
+  if (g->token) {
+    const libgemm_moe_route_args *route = g->token->route;
+    call.x_ptr = (CUdeviceptr)g->token->a, call.ids_ptr = (CUdeviceptr)route->ids, call.ids_wide = route->ids_wide;
+    call.places_ptr = (CUdeviceptr)route->places, call.entries = (int32_t)a->m;
+  }
   TRY(find_maps(&plan, device, &call));
   if (has_few(row)) call.cluster = 2;
   return row->launch(row, device, &call, blocks, a->stream);
 }
 
-libgemm_status multiply_and_cast(const libgemm_grouped_mm_args *product, const libgemm_moe_cast_args *cast) {
+/* Whether a row may read the token's by itself: in words of 8 bytes. */
+static bool is_one_token(const struct spread *s, const libgemm_grouped_mm_args *product) {
+  const libgemm_moe_route_args *route = s->route;
+  return route->tokens == 1 && route->top_k <= CHOICES && s->a_type == product->d_type && s->n && s->n % 16 == 0 &&
+         (uint64_t)s->a % 16 == 0;
+}
+
+/* In one launch, if there is a row for it. */
+static libgemm_status multiply_at_once(struct gated *g, const libgemm_moe_cast_args *cast, bool *done) {
   libgemm_grouped_mm_args a;
   struct operands operands;
   struct problem problem;
   const struct device *device;
   int ordinal;
-  if (may_be_one(product, cast)) {
-    TRY(check_moe_cast(cast));
-    TRY(check_grouped(product, &a, &operands, &problem));
-    const struct gated gated = {.product = &a, .operands = &operands, .cast = cast};
-    TRY(device_of("workspace", (CUdeviceptr)a.d, &ordinal));
-    TRY(device_get(ordinal, &device));
-    const struct row *row = row_of(&gated, device);
-    if (row) RETURN_ON(device, run(&gated, row, device));
+  *done = false;
+  if (g->token) TRY(check_spread(g->token));
+  TRY(check_moe_cast(cast));
+  TRY(check_grouped(g->product, &a, &operands, &problem));
+  g->product = &a, g->operands = &operands, g->cast = cast;
+  TRY(device_of("workspace", (CUdeviceptr)a.d, &ordinal));
+  TRY(device_get(ordinal, &device));
+  const struct row *row = row_of(g, device);
+  if (!row) return LIBGEMM_OK;
+  *done = true;
+  RETURN_ON(device, run(g, row, device));
+}
+
+libgemm_status spread_and_multiply(const struct spread *s, const libgemm_grouped_mm_args *product,
+                                   const libgemm_moe_cast_args *cast, bool *early) {
+  bool in_one = may_be_one(product, cast), done = false;
+  /* Of few choices blocks of the next launch find room while the last of these runs. That lets them begin when it has
+   * stored the ends, or has waited for the launch that does, or for one that has. */
+  *early = spreads_by_itself(product->m);
+  if (in_one && is_one_token(s, product)) {
+    TRY(multiply_at_once(&(struct gated){.product = product, .token = s}, cast, &done));
+    if (done) return LIBGEMM_OK;
   }
+  if (!s->n || !spreads_by_itself(product->m)) TRY(libgemm_moe_route(s->route));
+  if (s->n) TRY(spread_cast(s));
+  if (in_one) TRY(multiply_at_once(&(struct gated){.product = product}, cast, &done));
+  if (done) return LIBGEMM_OK;
   TRY(libgemm_grouped_mm(product));
   return libgemm_moe_cast(cast);
 }

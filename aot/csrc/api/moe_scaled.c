@@ -101,10 +101,7 @@ libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_a
   second.b_scale_stride_n = a->b2_scale_stride_n, second.b_scale_stride_k = a->b2_scale_stride_k;
   second.bias = a->bias2, second.batch_stride_bias = a->batch_stride_bias2;
 
-  if (!a->k || !spreads_by_itself(route->tokens * route->top_k)) TRY(libgemm_moe_route(route));
-  if (a->k) TRY(spread_cast(&spread));
-  TRY(multiply_and_cast(&first, &gate));
-  /* Of few choices its blocks find room while the gate's kernel runs. That began when the first product had waited for
-   * the launch that finds the ends. */
-  return multiply_groups(&second, spreads_by_itself(second.m));
+  bool early;
+  TRY(spread_and_multiply(&spread, &first, &gate, &early));
+  return multiply_groups(&second, early);
 }

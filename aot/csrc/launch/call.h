@@ -49,6 +49,7 @@ struct call {
       float gate_alpha, gate_limit, gate_shift;
       CUdeviceptr h_ptr, sums_ptr; /* of a gate's gradient */
       int64_t ldh;
+      CUdeviceptr x_ptr; /* of one token: its row */
     };
     struct { /* Of casting: D transposed and its scales, and the workspace. */
       CUdeviceptr q_t_ptr, scale_t_ptr, amax_ptr;

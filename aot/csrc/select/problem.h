@@ -47,7 +47,8 @@ enum guard {
   GUARD_PAIRED = 8192,
   GUARD_BLOCKS = 16384,
   GUARD_UNBLOCKED = 32768,
-  GUARD_COLUMNS = 65536
+  GUARD_COLUMNS = 65536,
+  GUARD_ONE_TOKEN = 131072
 };
 
 /* What is true of the memory of A and B, each in one piece: what a copy to aligned rows, or a transposed one, could do.

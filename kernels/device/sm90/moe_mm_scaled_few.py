@@ -22,7 +22,7 @@ from kernels.device.sm90.promote import multiply_promoted
 from kernels.device.sm90.scale_ring import KEPT, WORD, ScaleRing, gather, lanes_of, make_ring, promise
 from kernels.device.sm90.tile_queue import SLOTS, NoQueue, WorkTile
 
-REGISTERS = gl.constexpr(232)  # a thread's, of those that multiply
+REGISTERS = gl.constexpr(200)  # a thread's, of those that multiply
 BLOCKS = gl.constexpr(2)  # of a cluster
 TELLERS = gl.constexpr(4)  # threads that have all rows' numbers
 MESSAGES = gl.constexpr(2)  # on their way: the other block is one tile ahead at most
@@ -232,7 +232,7 @@ def load(groups, stages, queue):
 
 @gluon.jit
 def idle():
-    """Two warps that only keep the cluster's count: warp_specialize gives out whole warpgroups."""
+    """Warps that only keep the cluster's count: warp_specialize gives out whole warpgroups."""
     meet(BLOCKS)
     meet(BLOCKS)
 
@@ -287,5 +287,5 @@ def moe_mm_scaled_few(
             (idle, ()),
         ],
         [4, 1, 1, 2],
-        [REGISTERS, 40, 40, 40],
+        [REGISTERS, 96, 96, 96],
     )

@@ -9,11 +9,11 @@ check `once` runs each variant:
 Without the name it looks at torch's kernels too, and takes twice as long.
 
 racecheck reports the dispatch of Triton's warp_specialize, though a barrier of the whole block orders its accesses, and
-a pipeline's stages that threads fill, where one thread says for its warpgroup that they are read. Each pair of
-instructions it names is accepted only where tests/gpu/sass.py shows on the machine code that it is one of these, and
-ordered. The tool names a kernel's entry, which many variants share. The suite names the variant before it
-runs it, and waits for it, so a race is held against the one named last above it. Should that be of another entry, or
-have no write and read of shared memory at the two places, it is held against every variant of the entry that has.
+what threads store for a warpgroup, a pipeline's stages and which tile is next, where one thread says for all that it is
+read. Each pair of instructions it names is accepted only where tests/gpu/orders.py shows on the machine code that it is
+one of these, and ordered. The tool names a kernel's entry, which many variants share. The suite names the variant
+before it runs it, and waits for it, so a race is held against the one named last above it; should that be of another
+entry, or have no write and read of shared memory at the two places, against every variant of the entry that has.
 Checks of layers (`--only scaled_layers`, `whole_layers`, `routes`, `sums`) name no variants, and take no parts unless
 they are told to. With --unfinished a check may have ended because its time was up (run.py --seconds), which is told.
 Exit status 0: every part is there, and nothing else was reported. Anything else is printed, each kernel's races by
@@ -35,7 +35,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
 
-from tests.gpu.sass import Program  # noqa: E402
+from tests.gpu.orders import Orders  # noqa: E402
 
 MARK = "========="  # begins each line of the tool; those that belong to the one above are indented
 RACE = re.compile(r"(?:Error|Warning|Info): (?:Race reported between (.*)|Potential \w+ hazard detected at .*)")
@@ -158,7 +158,7 @@ def read_reports(texts: dict[str, str], unfinished: bool = False) -> tuple[list[
     return reports, problems
 
 
-def judge(pairs: set[Pair], programs: dict[str, dict[str, Program]]) -> list[str]:
+def judge(pairs: set[Pair], programs: dict[str, dict[str, Orders]]) -> list[str]:
     """What speaks against each pair; `programs` has the variants of each entry."""
     problems = []
     for pair in sorted(pairs):
@@ -175,10 +175,10 @@ def judge(pairs: set[Pair], programs: dict[str, dict[str, Program]]) -> list[str
     return problems
 
 
-def of_stages(pairs: set[Pair], programs: dict[str, dict[str, Program]]) -> int:
-    """How many of these, which are ordered, are a stage's."""
-    return sum(any(p.may_be(pair.write, pair.read) and p.fills(pair.write) for p in programs[pair.entry].values())
-               for pair in pairs)  # fmt: skip
+def handed_on(pairs: set[Pair], programs: dict[str, dict[str, Orders]]) -> int:
+    """How many of these, which are ordered, are a stage's or a message's."""
+    return sum(any(p.may_be(pair.write, pair.read) and p.not_dispatch(pair.write, pair.read)
+                   for p in programs[pair.entry].values()) for pair in pairs)  # fmt: skip
 
 
 def find_nvdisasm() -> str:
@@ -190,14 +190,14 @@ def find_nvdisasm() -> str:
     return tool
 
 
-def disassemble(tool: str, cubin: bytes) -> Program:
+def disassemble(tool: str, cubin: bytes) -> Orders:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        return Program(subprocess.run([tool, "-c", file.name], capture_output=True, text=True, check=True).stdout)
+        return Orders(subprocess.run([tool, "-c", file.name], capture_output=True, text=True, check=True).stdout)
 
 
-def read_programs(library, entries: set[str], target: int) -> dict[str, dict[str, Program]]:
+def read_programs(library, entries: set[str], target: int) -> dict[str, dict[str, Orders]]:
     """The machine code of each of the library's variants with these entries; `library` is libgemm.inspect."""
     known = {v["name"]: v["entry"] for v in library.manifest()["variants"] if v["target"] == target}
     found = [v for v in library.variants() if known.get(v.name) in entries]
@@ -233,9 +233,9 @@ def main(argv=None) -> int:
         return 1
     but = ""
     if pairs:
-        stages = of_stages(pairs, programs)
+        stages = handed_on(pairs, programs)
         but = f" but for what the machine code orders ({len(pairs) - stages} of the warp_specialize dispatch"
-        but += f", {stages} of stages that one thread hands on)" if stages else ")"
+        but += f", {stages} of stages and messages that one thread hands on)" if stages else ")"
     passed: Counter[str] = Counter()
     for report in reports:
         passed[report.check] += report.passed

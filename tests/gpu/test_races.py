@@ -7,10 +7,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from machine_code import BAR, DISPATCH, GROUP, RING, doctored, numbered, places
+from machine_code import BAR, DISPATCH, GROUP, MESSAGE, RING, doctored, numbered, places
 
-from tests.gpu.races import Pair, judge, of_stages, read_report, read_reports
-from tests.gpu.sass import Program
+from tests.gpu.orders import Orders
+from tests.gpu.races import Pair, handed_on, judge, read_report, read_reports
 
 LAST = places(DISPATCH, "STS.64")[1]
 (LOAD, _) = places(DISPATCH, "LDS.U8")
@@ -117,23 +117,27 @@ def test_a_check_whose_time_was_up_counts_where_that_is_asked_for():
 
 def test_a_pair_is_held_against_the_variant_named_before_it():
     pair = Pair("gemm_ws", LAST, LOAD, "v1")
-    good, bad = Program(numbered(DISPATCH)), Program(numbered(doctored(BAR, GROUP, 3)))
+    good, bad = Orders(numbered(DISPATCH)), Orders(numbered(doctored(BAR, GROUP, 3)))
     assert judge({pair}, {"gemm_ws": {"v1": good, "v2": bad}}) == []
     assert "of v1: no barrier" in judge({pair}, {"gemm_ws": {"v1": bad, "v2": good}})[0]
 
 
 def test_a_pair_that_the_named_variant_cannot_have_is_held_against_every_other():
     pair = Pair("gemm_ws", LAST, LOAD, "v1")
-    good, bad = Program(numbered(DISPATCH)), Program(numbered(doctored(BAR, GROUP, 3)))
-    elsewhere = Program(numbered(" NOP ;\n" + DISPATCH))  # there these places hold other things
+    good, bad = Orders(numbered(DISPATCH)), Orders(numbered(doctored(BAR, GROUP, 3)))
+    elsewhere = Orders(numbered(" NOP ;\n" + DISPATCH))  # there these places hold other things
     assert judge({pair}, {"gemm_ws": {"v1": elsewhere, "v2": good}}) == []
     assert "of v3: no barrier" in judge({pair}, {"gemm_ws": {"v1": elsewhere, "v2": good, "v3": bad}})[0]
     assert "no such accesses of shared memory in any" in judge({pair}, {"gemm_ws": {"v1": elsewhere}})[0]
     assert judge({pair}, {}) == ["gemm_ws: write at 0x90, read at 0xe0: this library has no such kernel"]
 
 
-def test_stages_that_one_thread_hands_on_are_accepted_and_counted():
+def test_stages_and_messages_that_one_thread_hands_on_are_accepted_and_counted():
     (write,), (read,) = places(RING, "LDGSTS.E"), places(RING, "LDS")
     stage, other = Pair("ring", write, read, "v1"), Pair("gemm_ws", LAST, LOAD, "v1")
-    programs = {"ring": {"v1": Program(numbered(RING))}, "gemm_ws": {"v1": Program(numbered(DISPATCH))}}
-    assert judge({stage, other}, programs) == [] and of_stages({stage, other}, programs) == 1
+    programs = {"ring": {"v1": Orders(numbered(RING))}, "gemm_ws": {"v1": Orders(numbered(DISPATCH))}}
+    assert judge({stage, other}, programs) == [] and handed_on({stage, other}, programs) == 1
+    (write,), (read,) = places(MESSAGE, "STS.128"), places(MESSAGE, "LDS")
+    programs["queue"] = {"v1": Orders(numbered(MESSAGE))}
+    assert judge({Pair("queue", write, read, "v1")}, programs) == []
+    assert handed_on({stage, other, Pair("queue", write, read, "v1")}, programs) == 2

@@ -1,4 +1,4 @@
-"""Made-up machine code of two kinds that tests/gpu/sass.py tells from what only looks like it."""
+"""Made-up machine code of three kinds that tests/gpu/orders.py tells from what only looks like it."""
 
 import itertools
 
@@ -80,6 +80,23 @@ RING = """
  @P1 BRA `(.L_x_5) ;
  BRA `(.L_x_6) ;
 """
+
+
+# The same where one thread of the warp stores, and arrives.
+MESSAGE = RING.replace(
+    """ LDGSTS.E [R7], desc[UR28][R4.64] ;
+ SYNCS.ARRIVE.TRANS64.RED.A0T1 RZ, [UR32], RZ ;
+ ARRIVES.LDGSTSBAR.64.TRANSCNT [UR32] ;
+""",
+    """ BSSY B0, `(.L_x_8) ;
+ @P5 BRA `(.L_x_7) ;
+ STS.128 [UR8], R36 ;
+.L_x_7:
+ BSYNC B0 ;
+.L_x_8:
+ @!P5 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR32], RZ ;
+""",
+)
 
 
 def doctored(old: str, new: str, place: int = 0) -> str:

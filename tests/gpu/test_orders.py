@@ -1,4 +1,4 @@
-"""What tests/gpu/sass.py shows on made-up machine code, and what it refuses. No GPU, no library."""
+"""What tests/gpu/orders.py shows on made-up machine code, and what it refuses. No GPU, no library."""
 
 import sys
 from pathlib import Path
@@ -7,16 +7,16 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from machine_code import BAR, DISPATCH, GROUP, RING, doctored, numbered, places
+from machine_code import BAR, DISPATCH, GROUP, doctored, numbered, places
 
-from tests.gpu.sass import Program
+from tests.gpu.orders import Orders
 
 FIRST, LAST = places(DISPATCH, "STS.64")
 LOAD, OTHER_LOAD = places(DISPATCH, "LDS.U8")
 
 
 def verdict(text: str, write: int, read: int) -> str | None:
-    return Program(numbered(text)).not_dispatch(write, read)
+    return Orders(numbered(text)).not_dispatch(write, read)
 
 
 @pytest.mark.parametrize("write", [FIRST, LAST])
@@ -172,48 +172,3 @@ def test_a_convergence_barrier_leads_to_where_it_was_last_set():
     assert "not understood: BSSY B0, R2" in verdict(nowhere, store, load)
     unset = TWICE.replace(" BSSY B0, `(.L_x_1) ;\n", " NOP ;\n")
     assert "not understood: BSYNC B0" in verdict(unset, store, load)
-
-
-COPY, MEET = " LDGSTS.E [R7], desc[UR28][R4.64] ;\n", " BAR.SYNC.DEFER_BLOCKING 0x0, 0x80 ;\n"
-ASKS = " SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR35+0x6f0], R5 ;\n"
-READS = " LDS R22, [R22+UR13] ;\n"
-
-
-def handed_on(text: str) -> str:
-    write, read = places(text, "LDGSTS.E"), [*places(text, "LDS"), *places(text, "LDSM.16")]
-    return Program(numbered(text)).unordered(write[-1], read[-1]) or "accepted"
-
-
-def test_a_stage_that_one_thread_hands_on_is_accepted():
-    assert handed_on(RING) == "accepted"
-
-
-UNMET = "no barrier of the warpgroup comes between the load and the arrival"
-UNASKED = "the store comes without a wait"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        (MEET, "", UNMET),
-        (MEET, " @P4" + MEET, UNMET),
-        (MEET, MEET + READS, UNMET),  # read once more behind the barrier
-        (MEET, " @P4 BRA `(.L_x_9) ;\n" + MEET + ".L_x_9:\n", UNMET),
-        (MEET, " @!P3 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR18+0x6f0], RZ ;\n" + MEET, UNMET),
-        (ASKS, " NOP ;\n", UNASKED),
-        (ASKS, " @P4" + ASKS, UNASKED),  # or what the predicate was before
-        (ASKS, ASKS.replace("P1", "PT"), UNASKED),
-        (" @!P1 BRA `(.L_x_6) ;\n", "", UNASKED),  # whatever the wait has found
-        (" @!P1 BRA `(.L_x_6) ;\n", " @!P4 BRA `(.L_x_6) ;\n", UNASKED),
-        (" @!P1 BRA `(.L_x_6) ;\n", " @P1 BRA `(.L_x_6) ;\n", UNASKED),
-        (" @!P1 BRA `(.L_x_6) ;\n", " ISETP.GT.U32.AND P1, PT, R2, 0x4, PT ;\n @!P1 BRA `(.L_x_6) ;\n", UNASKED),
-        (" @P1 BRA `(.L_x_5) ;\n", " BRA `(.L_x_5) ;\n", UNASKED),
-        (" @P2 BRA `(.L_x_4) ;\n", " @P2 BRA `(.L_x_5) ;\n", UNASKED),  # the next one without another wait
-        (" @P2 BRA `(.L_x_4) ;\n", COPY + " @P2 BRA `(.L_x_4) ;\n", UNASKED),
-        (READS, " LDSM.16 R22, [R22+UR13] ;\n", "LDGSTS.E and LDSM.16, not LDGSTS and LDS"),
-        (" FMUL R23, R22, R21 ;\n", " BRX R2 ;\n", "not understood: BRX"),
-    ],
-)
-def test_a_stage_that_is_not_waited_for_is_refused(old, new, words):
-    assert old in RING
-    assert words in handed_on(RING.replace(old, new, 1))

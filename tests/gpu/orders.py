@@ -1,0 +1,177 @@
+"""What is proven on machine code (sass.py): that barriers order two accesses which racecheck takes for a race.
+
+Triton's warp_specialize dispatch: the default warps store into shared memory which partition each worker warp is to
+run, and arguments of the partitions; all threads of the block meet at barrier 1, each worker warp loads its byte, and
+its partition the arguments. They meet there twice more: when the partitions have taken over their arguments, and when
+they end. So the stores come after 0, 3, 6 ... meetings at that barrier, the loads after 1, 4, 7 ...: that is shown here
+for every path through the machine code. It orders each such store and load, in different threads too: what a thread
+does between two meetings comes after all that others did before the first of them, and before all that they do after
+the second. Only accesses between the same two can race.
+
+A pipeline's stage: one warp fills it by LDGSTS once it has waited at the mbarrier that tells it is empty, and a
+warpgroup, which has read it, tells so by one thread's arrival after a barrier of its own. racecheck takes an arrival
+for the thread's that arrives alone, and reports the others' reads: so it does of such a ring in 40 lines of CUDA C++,
+and no more once each thread arrives. What is shown here, for every path: no thread reaches an arrival from the load but
+through a barrier of its warpgroup, nor the store from an arrival of its own but through a wait that succeeded. That
+both speak of the same stage's mbarrier, the source says alone.
+
+A message: a thread stores, and it, or its warp once that is together again (BSYNC), arrives at an mbarrier, and who
+waited for it loads. What is shown for the way back is the same; for the way there, that a thread which has stored comes
+to such an arrival or to a barrier of threads, and that the load, too, comes after a wait that succeeded. That only one
+warp arrives together, the source says alone: of more the compiler has a barrier of threads before an arrival.
+"""
+
+import functools
+import re
+from collections import defaultdict
+
+from tests.gpu.sass import ARRIVAL, DISPATCH_BARRIER, PREDICATE, STRANGE, WAIT, Program, Unclear
+
+WAITED = "waited"
+OWN = re.compile(r"SYNCS\.ARRIVE\.TRANS64(\.RED)?\.A1")  # one that counts; others tell of copies
+
+
+class Orders(Program):
+    """A kernel, and what is proven on it."""
+
+    @functools.cached_property
+    def meetings(self) -> dict[int, set[int]]:
+        """How often, modulo CYCLE, a thread may have met the others at the barrier before each offset."""
+        found = defaultdict(set)
+        for i, count, *_ in self.states:
+            found[self.code[i].offset].add(count)
+        return found
+
+    def arrives_unmet(self, read: int) -> int | None:
+        """The offset of an arrival at an mbarrier that a thread may reach from here without a barrier of threads."""
+        waiting = [state for state in self.states if state[0] == self.at[read]]
+        seen = set(waiting)
+        while waiting:
+            state = waiting.pop()
+            x = self.code[state[0]]
+            if ARRIVAL.match(x.opcode):
+                return x.offset
+            if x.opcode.startswith("BAR.SYNC") and not x.guard:
+                continue
+            new = set(self.step(*state)) - seen
+            seen |= new
+            waiting += new
+        return None
+
+    @functools.cached_property
+    def unwaited(self) -> set[int]:
+        """Offsets that a thread may reach before any wait at an mbarrier, or from an arrival of its own without one."""
+        waiting = [(0, 0, frozenset(), frozenset(), "")]
+        seen = set(waiting)
+        while waiting:
+            i, *state, asked = waiting.pop()
+            x = self.code[i]
+            named = PREDICATE.findall(x.operands)
+            if WAIT.match(x.opcode):
+                asked = named[0] if named and not x.guard else ""  # true once the phase is over
+            elif ARRIVAL.match(x.opcode) or (asked in named and not x.steers):
+                asked = ""
+            for after in self.step(i, *state):
+                new = (*after, WAITED if asked and (asked == WAITED or (asked, True) in after[2]) else asked)
+                if new not in seen:
+                    seen.add(new)
+                    waiting.append(new)
+        return {self.code[i].offset for i, *_, asked in seen if asked != WAITED}
+
+    def beside_barrier(self, offset: int, step: int) -> bool:
+        """Whether, on the straight way from an instruction down (1) or up (-1), the first barrier is the dispatch's."""
+        i = self.at[offset]
+        while 0 <= i + step < len(self.code):
+            if max(i, i + step) in self.entered:
+                return False
+            i += step
+            x = self.code[i]
+            if x.opcode.startswith("BAR."):
+                return x.barrier == DISPATCH_BARRIER and x.guard is None
+            if x.steers or STRANGE.match(x.opcode):
+                return False
+        return False
+
+    def may_be(self, write: int, read: int) -> bool:
+        """Whether these offsets can be a write and a read of shared memory."""
+        places = {"Write": self.at.get(write), "Read": self.at.get(read)}
+        return all(i is not None and self.code[i].may(access) for access, i in places.items())
+
+    def not_dispatch(self, write: int, read: int) -> str | None:
+        """Why a store and a load are not the dispatch's, ordered by its barrier; None where they are."""
+        store, load = self.code[self.at[write]], self.code[self.at[read]]
+        if (store.opcode.split(".")[0], load.opcode.split(".")[0]) != ("STS", "LDS"):
+            return f"{store.opcode} and {load.opcode}, not STS and LDS"
+        byte = load.opcode.startswith("LDS.U8")  # else an argument
+        try:
+            if not self.beside_barrier(write, 1):
+                return f"no barrier {DISPATCH_BARRIER} of all threads comes next after the store"
+            if not self.beside_barrier(read, -1 if byte else 1):
+                side = "last before" if byte else "next after"
+                return f"no barrier {DISPATCH_BARRIER} of all threads comes {side} the load"
+            meetings = self.meetings
+        except Unclear as error:
+            return f"the code is not understood: {error}"
+        if (meetings[write], meetings[read]) != ({0}, {1}):
+            return f"the store after {sorted(meetings[write])}, the load after {sorted(meetings[read])} meetings mod 3"
+        return None
+
+    def unordered(self, write: int, read: int) -> str | None:
+        """Why they are neither the dispatch's nor a stage's nor a message's; None where they are."""
+        if self.fills(write):
+            return self.not_handed_on(write, read)
+        refusal = self.not_dispatch(write, read)
+        other = refusal and self.not_told(write, read)
+        return other and f"{refusal}; {other}"
+
+    def fills(self, write: int) -> bool:
+        """Whether this store is one of a pipeline's stages."""
+        return self.code[self.at[write]].opcode.startswith("LDGSTS")
+
+    def not_handed_on(self, write: int, read: int, kind: str = "LDGSTS") -> str | None:
+        """Why a store, of this kind, and a load are not those of a pipeline's stage, see above; None where they are."""
+        store, load = self.code[self.at[write]], self.code[self.at[read]]
+        if (store.opcode.split(".")[0], load.opcode.split(".")[0]) != (kind, "LDS"):
+            return f"{store.opcode} and {load.opcode}, not {kind} and LDS"
+        try:
+            arrival, unwaited = self.arrives_unmet(read), write in self.unwaited
+        except Unclear as error:
+            return f"the code is not understood: {error}"
+        if arrival is not None:
+            return f"no barrier of the warpgroup comes between the load and the arrival at {arrival:#x}"
+        return "the store comes without a wait" if unwaited else None
+
+    def not_told(self, write: int, read: int) -> str | None:
+        """Why a store and a load are not those of a message; None where they are."""
+        refusal = self.not_handed_on(write, read, "STS")
+        if refusal:
+            return refusal
+        if read in self.unwaited:
+            return "the load comes without a wait"
+        return None if self.arrives_itself(write) else "who stores may arrive at no mbarrier after it"
+
+    def arrives_itself(self, write: int) -> bool:
+        """Whether each thread that stores here comes to an arrival of its own or, with its warp, to one of a lane, or
+        to a barrier of threads."""
+        waiting, seen = [], set()
+        store = self.code[self.at[write]]
+        for i, count, known, joins in self.states:
+            if i == self.at[write] and (store.guard, not store.wanted) not in known:
+                own = known | {(store.guard, store.wanted)} if store.guard else known
+                waiting += [(*after, False) for after in self.step(i, count, own, joins)]
+        while waiting:
+            *state, together = waiting.pop()
+            if (*state, together) in seen:
+                continue
+            seen.add((*state, together))
+            x, known = self.code[state[0]], state[2]
+            here = x.guard is None or (x.guard, x.wanted) in known
+            arrives = OWN.match(x.opcode) and (x.guard, not x.wanted) not in known
+            if (here and x.opcode.startswith("BAR.SYNC")) or (arrives and (here or together)):
+                continue
+            after = list(self.step(*state))
+            if arrives or not after or (x.opcode == "EXIT" and (x.guard, not x.wanted) not in known):
+                return False
+            together = together or (x.opcode == "BSYNC" and here)
+            waiting += [(*one, together) for one in after]
+        return True

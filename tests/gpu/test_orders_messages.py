@@ -1,0 +1,94 @@
+"""What tests/gpu/orders.py shows on made-up stages and messages that one thread hands on, and what it refuses."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from machine_code import MESSAGE, RING, numbered, places
+
+from tests.gpu.orders import Orders
+
+COPY, MEET = " LDGSTS.E [R7], desc[UR28][R4.64] ;\n", " BAR.SYNC.DEFER_BLOCKING 0x0, 0x80 ;\n"
+ASKS = " SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR35+0x6f0], R5 ;\n"
+READS = " LDS R22, [R22+UR13] ;\n"
+
+
+def handed_on(text: str) -> str:
+    write, read = places(text, "LDGSTS.E"), [*places(text, "LDS"), *places(text, "LDSM.16")]
+    return Orders(numbered(text)).unordered(write[-1], read[-1]) or "accepted"
+
+
+def test_a_stage_that_one_thread_hands_on_is_accepted():
+    assert handed_on(RING) == "accepted"
+
+
+UNMET = "no barrier of the warpgroup comes between the load and the arrival"
+UNASKED = "the store comes without a wait"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (MEET, "", UNMET),
+        (MEET, " @P4" + MEET, UNMET),
+        (MEET, MEET + READS, UNMET),  # read once more behind the barrier
+        (MEET, " @P4 BRA `(.L_x_9) ;\n" + MEET + ".L_x_9:\n", UNMET),
+        (MEET, " @!P3 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR18+0x6f0], RZ ;\n" + MEET, UNMET),
+        (ASKS, " NOP ;\n", UNASKED),
+        (ASKS, " @P4" + ASKS, UNASKED),  # or what the predicate was before
+        (ASKS, ASKS.replace("P1", "PT"), UNASKED),
+        (" @!P1 BRA `(.L_x_6) ;\n", "", UNASKED),  # whatever the wait has found
+        (" @!P1 BRA `(.L_x_6) ;\n", " @!P4 BRA `(.L_x_6) ;\n", UNASKED),
+        (" @!P1 BRA `(.L_x_6) ;\n", " @P1 BRA `(.L_x_6) ;\n", UNASKED),
+        (" @!P1 BRA `(.L_x_6) ;\n", " ISETP.GT.U32.AND P1, PT, R2, 0x4, PT ;\n @!P1 BRA `(.L_x_6) ;\n", UNASKED),
+        (" @P1 BRA `(.L_x_5) ;\n", " BRA `(.L_x_5) ;\n", UNASKED),
+        (" @P2 BRA `(.L_x_4) ;\n", " @P2 BRA `(.L_x_5) ;\n", UNASKED),  # the next one without another wait
+        (" @P2 BRA `(.L_x_4) ;\n", COPY + " @P2 BRA `(.L_x_4) ;\n", UNASKED),
+        (READS, " LDSM.16 R22, [R22+UR13] ;\n", "LDGSTS.E and LDSM.16, not LDGSTS and LDS"),
+        (" FMUL R23, R22, R21 ;\n", " BRX R2 ;\n", "not understood: BRX"),
+    ],
+)
+def test_a_stage_that_is_not_waited_for_is_refused(old, new, words):
+    assert old in RING
+    assert words in handed_on(RING.replace(old, new, 1))
+
+
+STORES, ARRIVES = " STS.128 [UR8], R36 ;\n", " @!P5 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR32], RZ ;\n"
+JOINS, LATE = " BSYNC B0 ;\n", "who stores may arrive at no mbarrier after it"
+GUARDED = MESSAGE.replace(" @P5 BRA `(.L_x_7) ;\n", "").replace(STORES, " @!P5" + STORES)
+
+
+def told(text: str) -> str:
+    return Orders(numbered(text)).unordered(places(text, "STS.128")[-1], places(text, "LDS")[-1]) or "accepted"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MESSAGE, GUARDED, MESSAGE.replace(ARRIVES, ARRIVES.replace("@!P5", "@!P3")),  # by a lane of the same warp
+        GUARDED.replace(JOINS, ""), GUARDED.replace(JOINS, MEET).replace(ARRIVES, ARRIVES.replace("@!P5", "@!P3")),
+        MESSAGE.replace(ARRIVES, ARRIVES.replace(" @!P5", "")),
+    ],
+)  # fmt: skip
+def test_a_message_by_a_thread_that_arrives_is_accepted(text):
+    assert told(text) == "accepted"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (MEET, "", UNMET),
+        (ASKS, " NOP ;\n", UNASKED),
+        (ARRIVES, "", LATE),
+        (ARRIVES, " SYNCS.ARRIVE.TRANS64.RED.A0T1 RZ, [UR32], RZ ;\n", LATE),  # of copies alone
+        (JOINS, "", LATE),  # by a lane that need not have waited for the one that stores
+        (" SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR25+0x730], R7 ;\n", " NOP ;\n", "the load comes without a wait"),
+    ],
+)
+def test_a_message_that_nobody_waits_for_is_refused(old, new, words):
+    text = MESSAGE.replace(ARRIVES, ARRIVES.replace("@!P5", "@!P3")) if old == JOINS else MESSAGE
+    assert old in text
+    assert words in told(text.replace(old, new, 1))

@@ -1,7 +1,8 @@
 """The fast set for Hopper, in Gluon. A kernel is put together from a scheduler, a loader, a main loop and an epilogue.
 
 scheduler   scheduler.py: tiles of one product, and slices of their K; groups.py: where packed groups begin and end, and
-            the loading warp that looks it up; tile_queue.py: how that warp hands its tiles on
+            the loading warp that looks it up; choices.py: one token's experts, in a warp's lanes; tile_queue.py: how a
+            loading warp hands its tiles on
 loader      loader.py: the stages of shared memory that TMA fills; loader_assembly.py: what it says in assembly;
             gather.py: where threads fill them, with rows by index
 mainloop    mainloop.py: wgmma of any width, over an accumulator in parts
@@ -9,6 +10,7 @@ epilogue    epilogue.py: alpha, beta, bias, activation, and how a tile leaves: b
             reduce in the workspace
 kernels     gemm.py: dense, persistent, cooperative or pingpong; gemm_cluster.py: few tiles, whose K a cluster shares;
             grouped_mm_pingpong.py, grouped_mm_swap.py, grouped_mm_cluster.py: packed groups; grouped_gemm.py: arrays
-            of pointers to large matrices, whose descriptors it makes on the device; moe_mm.py: layers of experts
+            of pointers to large matrices, whose descriptors it makes on the device; moe_mm.py: layers of experts, and
+            moe_mm_scaled.py, _few.py, _one.py: in 8 bits, gated and cast, of large groups, of few rows and of one token
 casts       cast_transpose.py: to 8 bits, by rows and transposed, each with scales of its own
 """

@@ -20,69 +20,12 @@ from kernels.device.sm90.mainloop import zero_parts
 from kernels.device.sm90.moe_mm_scaled import PAIRS, CastOutput
 from kernels.device.sm90.promote import multiply_promoted
 from kernels.device.sm90.scale_ring import KEPT, WORD, ScaleRing, gather, lanes_of, make_ring, promise
-from kernels.device.sm90.tile_queue import SLOTS, NoQueue, WorkTile
+from kernels.device.sm90.tile_queue import NoQueue, make_queue, own
 
 REGISTERS = gl.constexpr(200)  # a thread's, of those that multiply
 BLOCKS = gl.constexpr(2)  # of a cluster
 TELLERS = gl.constexpr(4)  # threads that have all rows' numbers
 MESSAGES = gl.constexpr(2)  # on their way: the other block is one tile ahead at most
-
-
-@gluon.jit
-def own(place):
-    """The address of what assembly is given: the compiler passes it without the block's rank, as if it were the first
-    one's of the cluster, which a store to it then writes. Asked for where it is used: memory that no partition is given
-    the compiler gives to others."""
-    return gl.inline_asm(
-        "{ .reg .b32 x; mov.u32 x, %cluster_ctarank; mapa.shared::cluster.u32 $0, $1, x; }", "=r,r", [place], gl.int32,
-        is_pure=False,
-    )  # fmt: skip
-
-
-@gluon.aggregate
-class Queue:
-    """tile_queue.py's of blocks in a cluster, whose tiles one consumer reads each."""
-
-    slots: gl.shared_memory_descriptor
-    full: gl.shared_memory_descriptor
-    free: gl.shared_memory_descriptor
-
-    @gluon.jit
-    def send(self, n, work):
-        slot = n % SLOTS
-        mbarrier.wait(self.free.index(slot), (n // SLOTS & 1) ^ 1)
-        gl.inline_asm(
-            "{ .reg .pred first;\nsetp.eq.u32 first, $9, 0;\n"
-            "@first st.shared.v4.b32 [$0], {$1, $2, $3, $4};\n"
-            "@first st.shared.v4.b32 [$0 + 16], {$5, $6, $7, $8}; }",
-            "r,r,r,r,r,r,r,r,r,r,~{memory}",
-            [own(self.slots.index(slot)), work.row, work.end, work.col, work.group, work.step, work.count, work.last,
-             work.height, thread_number()],
-            [],
-            is_pure=False,
-        )  # fmt: skip
-        mbarrier.arrive(self.full.index(slot), count=1)
-
-    @gluon.jit
-    def receive(self, n):
-        slot = n % SLOTS
-        mbarrier.wait(self.full.index(slot), n // SLOTS & 1)
-        row, end, col, group, step, count, last, height = gl.inline_asm(
-            "ld.shared.v4.b32 {$0, $1, $2, $3}, [$8];\nld.shared.v4.b32 {$4, $5, $6, $7}, [$8 + 16];",
-            "=r,=r,=r,=r,=r,=r,=r,=r,r,~{memory}",
-            [own(self.slots.index(slot))],
-            [gl.int32] * 8,
-            is_pure=False,
-        )
-        gl.barrier()  # every warp has read it
-        mbarrier.arrive(self.free.index(slot), count=1)
-        return WorkTile(row, end, col, group, step, count, last, height)
-
-
-@gluon.jit
-def make_queue():
-    slots = gl.allocate_shared_memory(gl.int32, [SLOTS, 8], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-    return Queue(slots, barriers(SLOTS, 1, True), barriers(SLOTS, 1, True))
 
 
 @gluon.aggregate
@@ -275,7 +218,7 @@ def moe_mm_scaled_few(
     )  # fmt: skip
     whole = gl.cdiv(N, BLOCK) * BLOCK
     groups_at = Groups(offs_ptr, none, groups, M, whole, K, none, b_step, none, BLOCK_M, COLS, BLOCK_K, GROUP_M, False)
-    queue = make_queue()
+    queue = make_queue(1, True)
     turns = barriers(2, 1, True)
     of_tile = (TileScales(ring),)
     gl.warp_specialize(

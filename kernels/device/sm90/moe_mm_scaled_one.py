@@ -17,17 +17,9 @@ from kernels.device.sm90.choices import CHOICES, Token
 from kernels.device.sm90.groups import finish
 from kernels.device.sm90.loader import LINE, Stages, barriers, make_described, make_operand, meet, prefetch_maps
 from kernels.device.sm90.moe_mm_scaled import PAIRS, CastOutput
-from kernels.device.sm90.moe_mm_scaled_few import (
-    BLOCKS,
-    TileScales,
-    consume,
-    idle,
-    make_exchange,
-    make_queue,
-    own,
-)
+from kernels.device.sm90.moe_mm_scaled_few import BLOCKS, TileScales, consume, idle, make_exchange
 from kernels.device.sm90.scale_ring import KEPT, WORD, ScaleRing, make_ring
-from kernels.device.sm90.tile_queue import WorkTile
+from kernels.device.sm90.tile_queue import WorkTile, make_queue, own
 
 REGISTERS = gl.constexpr(152)  # a thread's, of those that multiply
 ROWS = gl.constexpr(8)  # of A in a tile, the least there are: all are the token's
@@ -198,7 +190,7 @@ def moe_mm_scaled_one(
     )  # fmt: skip
     token = Token(ids_ptr, ids_wide, entries, groups, gl.cdiv(N, BLOCK) * (BLOCK // COLS), COLS)
     weights = WeightScales(b_scale, batch_stride_b_scale, b_scale_stride_n, b_scale_stride_k, N, gate)
-    queue = make_queue()
+    queue = make_queue(1, True)
     turns = barriers(2, 1, True)
     told = barriers(1, 1, True).index(0)
     of_tile = (TileScales(ring),)

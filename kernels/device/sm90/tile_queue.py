@@ -13,6 +13,17 @@ from kernels.device.sm90.loader import barriers, thread_number
 SLOTS = gl.constexpr(4)  # tiles that the loading warp may be ahead: more than the pipeline holds
 
 
+@gluon.jit
+def own(place):
+    """The address of what assembly is given: the compiler passes it without the block's rank, as if it were the first
+    one's of the cluster, which a store to it then writes. Asked for where it is used: memory that no partition is given
+    the compiler gives to others."""
+    return gl.inline_asm(
+        "{ .reg .b32 x; mov.u32 x, %cluster_ctarank; mapa.shared::cluster.u32 $0, $1, x; }", "=r,r", [place], gl.int32,
+        is_pure=False,
+    )  # fmt: skip
+
+
 @gluon.aggregate
 class WorkTile:
     """One tile: where its D stands, and which steps of the pipeline hold its A and B."""
@@ -41,6 +52,11 @@ class Queue:
     slots: gl.shared_memory_descriptor
     full: gl.shared_memory_descriptor
     free: gl.shared_memory_descriptor
+    IN_CLUSTER: gl.constexpr
+
+    @gluon.jit
+    def place(self, slot):
+        return own(self.slots.index(slot)) if self.IN_CLUSTER else self.slots.index(slot)
 
     @gluon.jit
     def send(self, n, work):
@@ -52,7 +68,7 @@ class Queue:
             "@first st.shared.v4.b32 [$0], {$1, $2, $3, $4};\n"
             "@first st.shared.v4.b32 [$0 + 16], {$5, $6, $7, $8}; }",
             "r,r,r,r,r,r,r,r,r,r,~{memory}",
-            [self.slots.index(slot), work.row, work.end, work.col, work.group, work.step, work.count, work.last,
+            [self.place(slot), work.row, work.end, work.col, work.group, work.step, work.count, work.last,
              work.height, thread_number()],
             [],
             is_pure=False,
@@ -66,7 +82,7 @@ class Queue:
         row, end, col, group, step, count, last, height = gl.inline_asm(
             "ld.shared.v4.b32 {$0, $1, $2, $3}, [$8];\nld.shared.v4.b32 {$4, $5, $6, $7}, [$8 + 16];",
             "=r,=r,=r,=r,=r,=r,=r,=r,r,~{memory}",
-            [self.slots.index(slot)],
+            [self.place(slot)],
             [gl.int32] * 8,
             is_pure=False,
         )
@@ -87,8 +103,8 @@ class NoQueue:
 
 
 @gluon.jit
-def make_queue(READERS: gl.constexpr = 1):
+def make_queue(READERS: gl.constexpr = 1, IN_CLUSTER: gl.constexpr = False):
     """READERS: consumers that work on one tile."""
     plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     slots = gl.allocate_shared_memory(gl.int32, [SLOTS, 8], plain)
-    return Queue(slots, barriers(SLOTS), barriers(SLOTS, READERS))
+    return Queue(slots, barriers(SLOTS, 1, IN_CLUSTER), barriers(SLOTS, READERS, IN_CLUSTER), IN_CLUSTER)

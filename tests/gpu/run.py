@@ -43,7 +43,7 @@ CUDA_CHECKS = ("graphs", "chained", "streams", "large_offsets", "other_gpu", "st
 # Can be done in parts, by variant or by seed; the first part does the others whole.
 IN_PARTS = ("variants", "once", "runs_of_variants", "lying_ends_of_groups", "expert_products",
             "casts", "whole_layers", "trained_layers", "scaled_products", "scaled_groups", "scaled_layers",
-            "random")  # fmt: skip
+            "one_token", "random")  # fmt: skip
 ON_REQUEST = ("once",)  # others do the same work
 # Graph capture comes first: it must be the first use of the kernels.
 EDGE = (

@@ -3,6 +3,8 @@ and what it is launched with.
 """
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 from built import needs
@@ -99,9 +101,11 @@ def test_other_layers_are_gated_and_cast_by_a_launch_of_their_own():
 
 
 ONE = LARGE | {"tokens": 1}
+OF_CHOICES = Path(__file__).resolve().parents[2] / "kernels" / "device" / "sm90" / "choices.py"
+CHOICES = int(re.search(r"^CHOICES = gl\.constexpr\((\d+)\)", OF_CHOICES.read_text(), re.M)[1])  # that a warp sorts
 
 
-@pytest.mark.parametrize("top_k", [1, 2, 32])
+@pytest.mark.parametrize("top_k", [1, 2, CHOICES])
 @needs(90)
 @in_stand_in(SM=90)
 def test_a_layer_of_one_token_casts_its_row_in_the_first_product(top_k):
@@ -122,7 +126,7 @@ def test_a_layer_of_one_token_casts_its_row_in_the_first_product(top_k):
 @in_stand_in(SM=90)
 def test_rows_of_other_layers_are_cast_before_the_first_product():
     for change in (
-        {"tokens": 2}, {"top_k": 33}, {"x": at(0) + 8}, {"k": 264, "ldb1": 272, "ldx": 264}, {"activation": 2},
+        {"tokens": 2}, {"top_k": CHOICES + 1}, {"x": at(0) + 8}, {"k": 264, "ldb1": 272, "ldx": 264}, {"activation": 2},
         {"inner": 160, "ldb2": 160}, {"ldb1": 264},
     ):  # fmt: skip
         made = scaled_layer(**{**ONE, **change})

@@ -19,7 +19,6 @@ MEMORY = re.compile(r"U?LD|U?ST|AT|RED|SYNCS|UTM|UTC|UBLK|[A-Z]GMMA")
 ELSEWHERE = re.compile(r"U?LDC|LDG(?!STS)|STG|LDL|STL|UTMACMD")
 ARRIVAL = re.compile(r"SYNCS\.ARRIVE|ARRIVES")
 WAIT = re.compile(r"SYNCS\.PHASECHK")
-WAITED = "waited"
 NEVER = {"Read": re.compile(r"STS"), "Write": re.compile(r"LDS|[A-Z]GMMA")}
 
 

@@ -104,6 +104,8 @@ class Row:
 
 @gluon.aggregate
 class WeightScales:
+    """Where B's scales are in memory."""
+
     b_scale: gl.tensor
     b_plane: gl.tensor  # elements from a group's to the next one's
     b_stride: gl.tensor  # from that of 128 columns to the next

@@ -109,7 +109,6 @@ SM90 = [
         balanced=True, **TMA,
     ),
     Family("grouped_mm", "scaled_swap", **SCALED_SWAP),
-    Family("grouped_mm", "scaled_coop_swap", cooperative=True, **SCALED_SWAP),
     Family("grouped_mm", "scaled_coop", cooperative=True, **SCALED),
     Family("grouped_mm", "scaled_pingpong", **SCALED),
     Family("grouped_mm", "pingpong", "sm90.grouped_mm_pingpong", **TMA),

@@ -44,10 +44,13 @@ class Speed:
     byte_ps: float  # of one byte of memory
 
 
-def rough(block_m: int, block_n: int, block_k: int, rate: int, speed: Speed, byte_cost: float = 1.0) -> Model:
-    """For rows nobody has measured: work over a rate, 100 being the reference set's large tile, and bytes by a cost."""
+def rough(
+    block_m: int, block_n: int, block_k: int, rate: int, speed: Speed, byte_cost: float = 1.0, tile_ns: int = 500
+) -> Model:
+    """For rows nobody has measured: work over a rate, 100 being the reference set's large tile, bytes by a cost, and
+    what a tile takes beside its steps."""
     step_ns = block_m * block_n * block_k * speed.multiply_ns / rate
-    return Model(3000.0, step_ns, 500.0, speed.byte_ps * byte_cost)
+    return Model(3000.0, step_ns, float(tile_ns), speed.byte_ps * byte_cost)
 
 
 def reuse(block_m: int, block_n: int) -> float:

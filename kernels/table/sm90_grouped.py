@@ -85,24 +85,24 @@ def column_rows(problem: Problem):
         yield Variant(problem, config, record.kernel, 90, record.guards, rate)
 
 
-# Of 8-bit operands whose rows ends cut, by how they are scaled and added up: family, rows of A, columns of B, and the
-# rate, by which the choice is best, all in all, on drawn layers (bench/NOTES.md).
+# Of 8-bit operands whose rows ends cut, by how they are scaled and added up: family, rows of A, columns of B, the rate,
+# and what a tile takes beside its steps, by which the choice is best, all in all, on drawn layers (bench/NOTES.md).
 SCALED_TILES = {
     ("unblocked", "exact"): (
-        ("scaled_coop", 128, 128, 244), ("scaled_coop", 128, 192, 250), ("scaled_coop", 128, 64, 195),
-        ("scaled_swap", 32, 128, 146), ("scaled_swap", 32, 64, 94),
+        ("scaled_coop", 128, 128, 238, 600), ("scaled_coop", 128, 192, 276, 2400), ("scaled_coop", 128, 64, 198, 1800),
+        ("scaled_swap", 32, 128, 142, 160), ("scaled_swap", 32, 64, 101, 110),
     ),
     ("unblocked", "fast"): (
-        ("scaled_coop", 128, 128, 306), ("scaled_coop_swap", 128, 128, 172), ("scaled_swap", 32, 128, 174),
-        ("scaled_swap", 32, 64, 126),
+        ("scaled_pingpong", 128, 128, 305, 760), ("scaled_swap", 128, 128, 368, 2600),
+        ("scaled_swap", 32, 128, 182, 240), ("scaled_swap", 32, 64, 112, 140),
     ),
     ("blocks", "exact"): (
-        ("scaled_coop", 128, 128, 310), ("scaled_coop", 128, 192, 334), ("scaled_coop", 128, 64, 259),
-        ("scaled_swap", 32, 128, 199), ("scaled_swap", 32, 64, 127),
+        ("scaled_coop", 128, 128, 310, 500), ("scaled_coop", 128, 192, 334, 500), ("scaled_coop", 128, 64, 259, 500),
+        ("scaled_swap", 32, 128, 199, 500), ("scaled_swap", 32, 64, 127, 500),
     ),
 }  # fmt: skip
 # The same where ends cut K, or groups are whole matrices: a tile's few steps leave its end to be hidden.
-WHOLE_TILES = {"exact": ("scaled_coop", 128, 128, 238), "fast": ("scaled_pingpong", 128, 128, 330)}
+WHOLE_TILES = {"exact": ("scaled_coop", 128, 128, 238, 500), "fast": ("scaled_pingpong", 128, 128, 330, 500)}
 
 
 def scaled_config(problem: Problem, family: Family, m: int, n: int, cut: str, blocks: bool) -> Config:
@@ -133,12 +133,11 @@ def scaled_rows(problem: Problem):
     ]  # fmt: skip
     if problem.d != "f16":
         found.append(("equal", "unblocked", *WHOLE_TILES[problem.precision]))
-    for cut, scales, family, m, n, rate in found:
+    for cut, scales, family, m, n, rate, tile_ns in found:
         record = PACKED_SM90[family]
         config = scaled_config(problem, record, m, n, cut, scales == "blocks")
-        row = Variant(
-            problem, config, record.kernel, 90, tuple(sorted((*record.guards, cut, "linear", scales))), rate
-        )  # fmt: skip
+        guard = tuple(sorted((*record.guards, cut, "linear", scales)))
+        row = Variant(problem, config, record.kernel, 90, guard, rate, tile_ns=tile_ns)
         yield row
         yield from with_e5m2(row)
 

@@ -193,6 +193,7 @@ class Variant(Boxes):
     guard: tuple[str, ...] = ()
     rate: int = 100  # rough speed of one multiprocessor busy with this tile; 100 is the reference set's large tile
     byte_cost: float = 1.0  # roughly, how much longer a byte of memory takes it than the fastest of its like
+    tile_ns: int = 500  # roughly, what a tile takes beside its steps
 
     @property
     def family(self) -> Family:
@@ -279,7 +280,7 @@ class Variant(Boxes):
         """Where there is no fit."""
         c = self.config
         speed = TARGETS[self.target].speed
-        return rough(c.block_m, c.block_n, c.block_k, self.rate, speed, self.byte_cost)
+        return rough(c.block_m, c.block_n, c.block_k, self.rate, speed, self.byte_cost, self.tile_ns)
 
     def check(self) -> None:
         """Raise SpecError, naming this row, when it cannot be built."""

@@ -94,7 +94,7 @@ FILLED = 0.8  # of the rows that a stage has of the right operand: less is not w
 
 # Of packed groups: (kernel, what is cut) -> (tile rows, tile columns)
 GROUPED_GRID = {
-    ("swap", "rows"): ((128, 128), (128, 64), (64, 128), (64, 64), (32, 128), (32, 64)),
+    ("swap", "rows"): ((192, 128), (128, 128), (128, 64), (64, 128), (64, 64), (32, 128), (32, 64)),
     ("coop_swap", "rows"): ((128, 256),),
     ("pingpong", "rows"): ((128, 128), (128, 64), (64, 256), (64, 128), (64, 64)),
     ("cluster", "equal"): ((128, 128), (64, 128), (64, 64)),

@@ -37,8 +37,8 @@ def check_tile(row: "Variant") -> None:
     else:
         for field in ("block_m", "block_n", "block_k"):
             size, allowed = getattr(c, field), "a power of two of at least 8"
-            # Of packed groups the right side is in parts of 64 columns, as many as there are.
-            in_parts = row.family.by_units and not row.family.swap_ab and field == "block_n"
+            # Of packed groups the right side is in parts, as many as there are.
+            in_parts = row.family.by_units and field == ("block_m" if row.family.swap_ab else "block_n")
             allowed += ", or a multiple of 64" if in_parts else ""
             require((in_parts and size % 64 == 0) or size & (size - 1) == 0, field, size, allowed)
     if not (row.family.by_units and row.family.persistent and not row.family.grouped):

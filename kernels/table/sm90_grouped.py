@@ -10,7 +10,7 @@ from kernels.table.targets import TARGETS
 RATE = 125  # relative throughput of these kernels: the reference set's large tile has 100
 SPARE = 2048  # bytes of shared memory for barriers, the queue, and what the compiler aligns
 # With an activation too, whose code makes a tile's epilogue several times longer: into the same type, and into float32.
-ACTIVATED = {("swap", "rows", 128, 128), ("pingpong", "equal", 128, 128)}
+ACTIVATED = {("swap", "rows", 192, 128), ("pingpong", "equal", 128, 128)}
 WIDE_ACTIVATED = {("pingpong", "rows", 128, 128), ("pingpong", "equal", 128, 128)}
 FEW = 2  # tiles of each cut where more are not worth their bytes; the data puts a small one and a large one first
 RUN = 32  # rows of A that a swapped tile takes in, and D that it puts out, at a time
@@ -158,9 +158,11 @@ def pointer_rows(problem: Problem):
 
 # Of a layer of experts: family, rows of A, columns of B, of which a gated product's D has half as many, elements of a
 # step, the rate, and what a byte of B costs where it is stored [N][K] and where [K][N]. Set together, for the least
-# that choosing loses on 72 layers, most of few rows, on each of two GPUs (bench/NOTES.md).
+# that choosing loses on 72 layers, most of few rows, on each of two GPUs; the tall one later, on 433 others. It has the
+# gated products alone (bench/NOTES.md).
 EXPERT_TILES = (
-    ("coop_swap", 128, 256, 64, 140, {"t": 1.02, "n": 1.005}),
+    ("coop_swap", 128, 256, 64, 120, {"t": 1.02, "n": 1.005}),
+    ("swap", 192, 128, 64, 170, {"t": 1.03, "n": 1.03}),
     ("swap", 64, 128, 128, 75, {"t": 1.002, "n": 1.005}),
     ("swap", 32, 128, 128, 42, {"t": 1.0, "n": 1.0}),
 )
@@ -192,6 +194,8 @@ def expert_rows(problem: Problem):
     paired = [("gated", "paired", "swish")] if problem.layout == "nn" else []
     for gated in (("gated", "halved", "swish"), *paired, ("linear",)):
         for family, m, n, k, rate, byte_costs in EXPERT_TILES:
+            if m > 128 and "gated" not in gated:
+                continue
             record = EXPERTS_SM90[family]
             of_d = n // (2 if "gated" in gated else 1) // (2 if record.cooperative else 1)
             room = TARGETS[90].shared_bytes - SPARE - 2 * RUN * of_d * DTYPES[problem.d].bytes

@@ -156,7 +156,7 @@ class Config:
         require(self.warps in (2, 4, 8), "warps", self.warps, (2, 4, 8))
         require(1 <= self.stages <= MOST_STAGES, "stages", self.stages, f"1 to {MOST_STAGES}")
         require(self.group_m >= 1, "group_m", self.group_m, "1 or more")
-        require(self.parts in (1, 2, 3, 4), "parts", self.parts, (1, 2, 3, 4))
+        require(self.parts in (1, 2, 3, 4, 6), "parts", self.parts, (1, 2, 3, 4, 6))
         require(self.block_m % self.a_boxes == 0, "a_boxes", self.a_boxes, "a divisor of block_m")
         require(self.buffers in (1, 2), "buffers", self.buffers, (1, 2))
         require(self.cluster in (1, 2, 4, 8), "cluster", self.cluster, (1, 2, 4, 8))

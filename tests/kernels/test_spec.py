@@ -322,7 +322,7 @@ def test_a_family_of_powers_of_two_takes_no_cluster_that_shares_loads():
 
 
 def test_packed_groups_may_have_any_number_of_parts_of_64_columns():
-    """Their rows are a power of two, and so is what operands are swapped for."""
+    """Their rows are a power of two; where operands are swapped rows are in parts, and columns a power of two."""
     found = [v for v in variants((90,)) if v.problem.op == "grouped_mm" and v.config.block_n == 192]
     wide = {64: 64, 128: 128}  # rows of A to those of a warpgroup's D
     assert {v.problem.a for v in found} == {"f16", "bf16", "e4m3"}
@@ -332,7 +332,26 @@ def test_packed_groups_may_have_any_number_of_parts_of_64_columns():
     for fields, words in (
         ({"block_n": 160}, "block_n = 160: allowed is a power of two of at least 8, or a multiple of 64"),
         ({"block_m": 192}, "block_m = 192: allowed is a power of two of at least 8"),
-        ({"parts": 5}, r"parts = 5: allowed is \(1, 2, 3, 4\)"),
+        ({"parts": 5}, r"parts = 5: allowed is \(1, 2, 3, 4, 6\)"),
     ):
         with pytest.raises(SpecError, match=f"{words}$"):
             changed(found[0], "config", **fields).check()
+    tall = [v for v in variants((90,)) if v.problem.op in ("grouped_mm", "moe_mm") and v.config.block_m == 192]
+    assert {(v.problem.op, v.problem.a) for v in tall} == set(product(("grouped_mm", "moe_mm"), ("f16", "bf16")))
+    for v in tall:
+        columns = 64 if "gated" in v.guard else 128
+        assert (v.config.parts, v.box("d_desc")) == (6, (v.problem.d, 32, columns)), v.name
+    for fields, words in (
+        ({"block_m": 96}, "block_m = 96: allowed is a power of two of at least 8, or a multiple of 64"),
+        ({"block_n": 192}, "block_n = 192: allowed is a power of two of at least 8"),
+    ):
+        with pytest.raises(SpecError, match=f"{words}$"):
+            changed(tall[0], "config", **fields).check()
+
+
+def test_only_gated_products_of_a_layer_of_experts_have_tall_tiles():
+    tiles = {}
+    for v in variants((90,)):
+        if v.problem.op == "moe_mm" and v.family.module == "sm90.moe_mm":
+            tiles.setdefault("gated" in v.guard, set()).add((v.config.block_m, v.config.block_n))
+    assert tiles[True] - tiles[False] == {(192, 128)} and tiles[False] < tiles[True]

@@ -48,6 +48,21 @@ def copy_constraints(count):
     return ",".join(["r"] * 5 + ["l"] * count + ["~{memory}"])
 
 
+@gluon.constexpr_function
+def largest_power(count):
+    """The largest power of two of at most `count`."""
+    return 1 << count.bit_length() - 1
+
+
+@gluon.jit
+def moved(addresses, BYTES: gl.constexpr, FROM: gl.constexpr = 0):
+    """All of a tuple, so many bytes further on."""
+    if len(addresses) - 1 == FROM:
+        return (addresses[FROM] + BYTES,)
+    else:
+        return (addresses[FROM] + BYTES,) + moved(addresses, BYTES, FROM + 1)  # noqa: RUF005
+
+
 @gluon.aggregate
 class GatheredStages:
     """The pipeline as the four loading warps see it."""
@@ -61,12 +76,13 @@ class GatheredStages:
     PER: gl.constexpr  # columns of B side by side for each of D
 
     @gluon.jit
-    def addresses(self, row, height):
-        """Of the chunks of the tile's rows that this thread copies, in the first step. An index that points outside
-        counts as the nearest row."""
-        ROWS: gl.constexpr = self.stages.right.ROWS
+    def addresses(self, row, height, FIRST: gl.constexpr = 0):
+        """Of the chunks of the tile's rows, from number FIRST on, that this thread copies, in the first step. An index
+        that points outside counts as the nearest row."""
+        LEFT: gl.constexpr = self.stages.right.ROWS - FIRST
+        ROWS: gl.constexpr = largest_power(LEFT)
         layout: gl.constexpr = gl.BlockedLayout([1, 1], [4, 8], [4, 1], [1, 0])
-        inside = gl.arange(0, ROWS, gl.SliceLayout(1, layout))
+        inside = FIRST + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
         chunk = gl.arange(0, 8, gl.SliceLayout(0, layout))
         index = row + inside
         if self.rows_ptr.to(gl.int64) != 0:
@@ -74,7 +90,11 @@ class GatheredStages:
         index = gl.minimum(gl.maximum(index, 0), self.stored - 1)
         BYTES: gl.constexpr = self.a_ptr.dtype.element_ty.primitive_bitwidth // 8
         at = self.a_ptr.to(gl.int64) + index.to(gl.int64) * (self.lda * BYTES)
-        return at[:, None] + chunk[None, :] * 16
+        at = at[:, None] + chunk[None, :] * 16
+        if LEFT == ROWS:
+            return (at,)
+        else:
+            return (at,) + self.addresses(row, height, FIRST + ROWS)  # noqa: RUF005
 
     @gluon.jit
     def load_tile(self, step, count, row, col, k, a_plane, b_plane, height):
@@ -94,13 +114,10 @@ class GatheredStages:
             slot = step % stages.STAGES
             stages.wait_empty(step)
             stages.fetch(step, col * self.PER, 0, k + i * stages.BLOCK_K, b_plane, 0)
-            gl.inline_asm(
-                ASSEMBLY, CONSTRAINTS,
-                [stages.right.bufs, stages.right.at(slot, 0) + place, stages.ready.index(slot),
-                 left - i * (stages.right.LINES * LINE), height, addresses],
-                [], is_pure=False,
-            )  # fmt: skip
-            addresses += stages.right.LINES * LINE
+            places = (stages.right.bufs, stages.right.at(slot, 0) + place, stages.ready.index(slot))
+            given = places + (left - i * (stages.right.LINES * LINE), height) + addresses  # noqa: RUF005
+            gl.inline_asm(ASSEMBLY, CONSTRAINTS, given, [], is_pure=False)
+            addresses = moved(addresses, stages.right.LINES * LINE)
             step += 1
         return step
 

@@ -21,11 +21,12 @@ from kernels.device.sm90.tile_queue import make_queue
 @gluon.jit
 def multiply_rows(
     stages, parts, turns, work, NUMBER: gl.constexpr, FIRST: gl.constexpr, MORE: gl.constexpr, MOST: gl.constexpr,
-    COOP: gl.constexpr,
+    COOP: gl.constexpr, TALL: gl.constexpr,
 ):  # fmt: skip
-    """The tile's sum in the least width that holds its rows of A, of which it has more than MORE and at most MOST."""
+    """The tile's sum in the least width that holds its rows of A, of which it has more than MORE and at most MOST. Tall
+    tiles are for groups that fill half of one, and have no width below."""
     MIDDLE: gl.constexpr = (MORE + MOST) // 32 * 16
-    if MIDDLE == MORE:
+    if (MIDDLE == MORE) | ((MOST == 96) & TALL):
         parts, step = multiply(parts, stages, work.step, work.count, work.last, FIRST, MOST)
         parts = wait_for_parts(parts, MOST)
         if not COOP:
@@ -34,9 +35,9 @@ def multiply_rows(
         return parts
     else:
         if work.height <= MIDDLE:
-            parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, MORE, MIDDLE, COOP)
+            parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, MORE, MIDDLE, COOP, TALL)
         else:
-            parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, MIDDLE, MOST, COOP)
+            parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, MIDDLE, MOST, COOP, TALL)
         return parts
 
 
@@ -63,7 +64,7 @@ def consume(
         if not COOP:
             mbarrier.wait(turns.index(NUMBER), turn)
             turn ^= 1
-        parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, 0, WIDTH, COOP)
+        parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, 0, WIDTH, COOP, WIDTH > 128)
         phase = out.store(parts, NUMBER, phase, work.beside(FIRST // PER))
         n += 1 if COOP else 2
         work = queue.receive(n)

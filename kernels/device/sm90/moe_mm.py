@@ -172,5 +172,5 @@ def moe_mm(
             (load_ragged, (groups_at, loader, queue)),
         ],
         [4, 4],
-        [216, 72],
+        [224, 56] if BLOCK_M > 128 else [216, 72],  # its sums alone take 192
     )

@@ -74,7 +74,8 @@ struct row {
     uint64_t tile; /* these five */
   };
   uint8_t row_step; /* a tile's rows of A come in steps of so many, and are shared out evenly; 0: all of them, always */
-  uint8_t stream_k; /* all blocks share all tiles evenly, and a second kernel adds: select/split.h */
+  uint8_t row_least; /* where they are, a tile works on so many at least */
+  uint8_t stream_k;  /* all blocks share all tiles evenly, and a second kernel adds: select/split.h */
   uint8_t ctas;
   uint8_t pair; /* enum pair */
   uint8_t op, a_type, d_type, precision, trans_a, trans_b;

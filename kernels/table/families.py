@@ -49,6 +49,7 @@ class Family:
 
 
 ROW_STEP = 16  # of a balanced family's tiles
+TALL = 128  # rows, beyond which such a tile works on half of them at least
 
 REFERENCE = {
     op: Family(op, "", f"portable.{op}")

@@ -23,7 +23,7 @@ import math
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from kernels.table.families import ROW_STEP, Family
+from kernels.table.families import ROW_STEP, TALL, Family
 
 TUNED = Path(__file__).parent / "tuned"
 
@@ -195,11 +195,16 @@ def clusters_at_once(multiprocessors: int, size: int) -> int:
     return max(1, CLUSTERS[size] * multiprocessors // 132)
 
 
+def least_rows(block_m: int) -> int:
+    """Rows of A that a balanced family's tile works on at least: a tall one is for groups that fill half of one."""
+    return block_m // 2 if block_m > TALL else ROW_STEP
+
+
 def rows_of_tile(block_m: int, family: Family, m: int) -> int:
     """Rows of A that each tile works on: a balanced family shares them out evenly over as few tiles as hold them."""
     if not family.balanced or m == 0:
         return block_m
-    return math.ceil(math.ceil(m / math.ceil(m / block_m)) / ROW_STEP) * ROW_STEP
+    return max(math.ceil(math.ceil(m / math.ceil(m / block_m)) / ROW_STEP) * ROW_STEP, least_rows(block_m))
 
 
 def estimate(

@@ -157,14 +157,14 @@ def pointer_rows(problem: Problem):
 
 
 # Of a layer of experts: family, rows of A, columns of B, of which a gated product's D has half as many, elements of a
-# step, the rate, and what a byte of B costs where it is stored [N][K] and where [K][N]. Set together, for the least
-# that choosing loses on 72 layers, most of few rows, on each of two GPUs; the tall one later, on 433 others. It has the
-# gated products alone (bench/NOTES.md).
+# step; and, where B is stored [N][K] and where [K][N], the rate, what a tile takes beside its steps, and what a byte
+# costs. Set together, for the least that choosing loses on 72 layers, most of few rows, on each of two GPUs; those of
+# the first two tiles later, on 445 of more rows (bench/NOTES.md).
 EXPERT_TILES = (
-    ("coop_swap", 128, 256, 64, 120, {"t": 1.02, "n": 1.005}),
-    ("swap", 192, 128, 64, 170, {"t": 1.03, "n": 1.03}),
-    ("swap", 64, 128, 128, 75, {"t": 1.002, "n": 1.005}),
-    ("swap", 32, 128, 128, 42, {"t": 1.0, "n": 1.0}),
+    ("coop_swap", 128, 256, 64, {"t": (131, 3000, 1.02), "n": (106, 3250, 1.005)}),
+    ("swap", 192, 128, 64, {"t": (129, 500, 1.045), "n": (113, 2350, 1.011)}),
+    ("swap", 64, 128, 128, {"t": (75, 500, 1.002), "n": (75, 500, 1.005)}),
+    ("swap", 32, 128, 128, {"t": (42, 500, 1.0), "n": (42, 500, 1.0)}),
 )
 
 
@@ -193,13 +193,11 @@ def expert_rows(problem: Problem):
     """The rows for a layer of experts, whose four loading warps gather rows of A: gated ones, and plain ones."""
     paired = [("gated", "paired", "swish")] if problem.layout == "nn" else []
     for gated in (("gated", "halved", "swish"), *paired, ("linear",)):
-        for family, m, n, k, rate, byte_costs in EXPERT_TILES:
-            if m > 128 and "gated" not in gated:
-                continue
+        for family, m, n, k, speeds in EXPERT_TILES:
             record = EXPERTS_SM90[family]
             of_d = n // (2 if "gated" in gated else 1) // (2 if record.cooperative else 1)
             room = TARGETS[90].shared_bytes - SPARE - 2 * RUN * of_d * DTYPES[problem.d].bytes
             config = Config(m, n, k, 4, min(8, room // ((m + n) * 2 * k)), parts=m // RUN, persistent=True)
             guard = tuple(sorted((*record.guards, *gated)))
-            cost = byte_costs[problem.layout[1]]
-            yield Variant(problem, config, record.kernel, 90, guard, rate, cost)
+            rate, tile_ns, byte_cost = speeds[problem.layout[1]]
+            yield Variant(problem, config, record.kernel, 90, guard, rate, byte_cost, tile_ns)

@@ -12,7 +12,7 @@ from kernels.table.arguments import ARGUMENTS
 from kernels.table.boxes import Boxes
 from kernels.table.dtypes import DTYPES, E5M2, ELEMENTS, PRECISIONS
 from kernels.table.families import FAMILIES, REFERENCE, ROW_STEP, Family
-from kernels.table.model import Fit, Model, rough, tuned
+from kernels.table.model import Fit, Model, least_rows, rough, tuned
 from kernels.table.rules import SpecError, check_tile, require
 from kernels.table.targets import FIRST_FP8, TARGETS
 
@@ -276,6 +276,11 @@ class Variant(Boxes):
         return ROW_STEP if self.family.balanced else 0
 
     @property
+    def row_least(self) -> int:
+        """The least that such a tile works on; 0 of others."""
+        return least_rows(self.config.block_m) if self.family.balanced else 0
+
+    @property
     def model(self) -> Model:
         """Where there is no fit."""
         c = self.config
@@ -322,6 +327,7 @@ class Variant(Boxes):
             "PRECISION": PRECISIONS[self.problem.precision],
             "STAGES": self.config.stages,
             "PARTS": self.config.parts,
+            "LEAST": self.row_least,
             "BUFFERS": self.config.buffers,
             "CLUSTER": self.config.cluster,
             "ACROSS": self.config.across,

@@ -347,11 +347,3 @@ def test_packed_groups_may_have_any_number_of_parts_of_64_columns():
     ):
         with pytest.raises(SpecError, match=f"{words}$"):
             changed(tall[0], "config", **fields).check()
-
-
-def test_only_gated_products_of_a_layer_of_experts_have_tall_tiles():
-    tiles = {}
-    for v in variants((90,)):
-        if v.problem.op == "moe_mm" and v.family.module == "sm90.moe_mm":
-            tiles.setdefault("gated" in v.guard, set()).add((v.config.block_m, v.config.block_n))
-    assert tiles[True] - tiles[False] == {(192, 128)} and tiles[False] < tiles[True]

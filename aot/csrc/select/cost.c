@@ -88,7 +88,8 @@ INLINED struct work work_of(const struct problem *p) {
 static int32_t rows_of_tile(const struct row *row, const struct problem *p) {
   if (p->rows == 0) return row->block_m;
   int64_t rows = ceil_div(p->rows, blocks_of(p->rows, row->block_m));
-  return (int32_t)(ceil_div(rows, row->row_step) * row->row_step);
+  rows = ceil_div(rows, row->row_step) * row->row_step;
+  return rows > row->row_least ? (int32_t)rows : row->row_least;
 }
 
 static void ask_all(const struct weighed *rows, int count, const struct problem *p, struct asked *asked) {

@@ -21,12 +21,12 @@ from kernels.device.sm90.tile_queue import make_queue
 @gluon.jit
 def multiply_rows(
     stages, parts, turns, work, NUMBER: gl.constexpr, FIRST: gl.constexpr, MORE: gl.constexpr, MOST: gl.constexpr,
-    COOP: gl.constexpr, TALL: gl.constexpr,
+    COOP: gl.constexpr, LEAST: gl.constexpr,
 ):  # fmt: skip
-    """The tile's sum in the least width that holds its rows of A, of which it has more than MORE and at most MOST. Tall
-    tiles are for groups that fill half of one, and have no width below."""
+    """The tile's sum in the least width, from LEAST on, that holds its rows of A: it has more than MORE and at most
+    MOST."""
     MIDDLE: gl.constexpr = (MORE + MOST) // 32 * 16
-    if (MIDDLE == MORE) | ((MOST == 96) & TALL):
+    if (MIDDLE == MORE) | (MOST <= LEAST):
         parts, step = multiply(parts, stages, work.step, work.count, work.last, FIRST, MOST)
         parts = wait_for_parts(parts, MOST)
         if not COOP:
@@ -35,16 +35,16 @@ def multiply_rows(
         return parts
     else:
         if work.height <= MIDDLE:
-            parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, MORE, MIDDLE, COOP, TALL)
+            parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, MORE, MIDDLE, COOP, LEAST)
         else:
-            parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, MIDDLE, MOST, COOP, TALL)
+            parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, MIDDLE, MOST, COOP, LEAST)
         return parts
 
 
 @gluon.jit
 def consume(
     stages, queue, out, turns, NUMBER: gl.constexpr, ROWS: gl.constexpr, WIDTH: gl.constexpr, MOST: gl.constexpr,
-    COOP: gl.constexpr, PER: gl.constexpr = 1,
+    COOP: gl.constexpr, LEAST: gl.constexpr, PER: gl.constexpr = 1,
 ):  # fmt: skip
     """Four warps: multiply and store every second tile, or COOP, half the columns of each. ROWS are those of the tensor
     cores, columns of B, that they multiply, PER of them side by side for each of D; WIDTH is the tile's, in rows of A.
@@ -64,7 +64,7 @@ def consume(
         if not COOP:
             mbarrier.wait(turns.index(NUMBER), turn)
             turn ^= 1
-        parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, 0, WIDTH, COOP, WIDTH > 128)
+        parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, 0, WIDTH, COOP, LEAST)
         phase = out.store(parts, NUMBER, phase, work.beside(FIRST // PER))
         n += 1 if COOP else 2
         work = queue.receive(n)
@@ -77,7 +77,7 @@ def grouped_mm_swap(
     ldd, batch_stride_bias, alpha, beta, activation, offs_wide, zero_tail,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     RUN: gl.constexpr, SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
-    PINGPONG: gl.constexpr,
+    PINGPONG: gl.constexpr, LEAST: gl.constexpr,
 ):  # fmt: skip
     OWNERS: gl.constexpr = 1 if PINGPONG else 2
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, True, ())
@@ -94,8 +94,8 @@ def grouped_mm_swap(
         turns = barriers(2)
     gl.warp_specialize(
         [
-            (consume, (stages, queue, out, turns, 0, BLOCK_N // OWNERS, BLOCK_M, out.out.MOST, not PINGPONG)),
-            (consume, (stages, queue, out, turns, 1, BLOCK_N // OWNERS, BLOCK_M, out.out.MOST, not PINGPONG)),
+            (consume, (stages, queue, out, turns, 0, BLOCK_N // OWNERS, BLOCK_M, out.out.MOST, not PINGPONG, LEAST)),
+            (consume, (stages, queue, out, turns, 1, BLOCK_N // OWNERS, BLOCK_M, out.out.MOST, not PINGPONG, LEAST)),
             (load_ragged, (groups_at, stages, queue)),
         ],
         [4, 1],

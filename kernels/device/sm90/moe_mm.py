@@ -137,7 +137,7 @@ def moe_mm(
     lda, ldd, batch_stride_bias, alpha, activation, gate, gate_alpha, gate_limit, gate_shift,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     SYMBOL: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, GATED: gl.constexpr,
-    PINGPONG: gl.constexpr, PAIRED: gl.constexpr,
+    PINGPONG: gl.constexpr, PAIRED: gl.constexpr, LEAST: gl.constexpr,
 ):  # fmt: skip
     """N counts D's columns; of a gated product B has twice as many, and a tile BLOCK_N of those. PAIRED: they stand in
     turn along B's stored rows, so that TMA brings both together."""
@@ -167,8 +167,8 @@ def moe_mm(
     loader = GatheredStages(stages, a_ptr, rows_ptr, lda, stored, K, PER)
     gl.warp_specialize(
         [
-            (consume, (stages, queue, out, turns, 0, BLOCK_N // OWNERS, BLOCK_M, MOST, not PINGPONG, PER)),
-            (consume, (stages, queue, out, turns, 1, BLOCK_N // OWNERS, BLOCK_M, MOST, not PINGPONG, PER)),
+            (consume, (stages, queue, out, turns, 0, BLOCK_N // OWNERS, BLOCK_M, MOST, not PINGPONG, LEAST, PER)),
+            (consume, (stages, queue, out, turns, 1, BLOCK_N // OWNERS, BLOCK_M, MOST, not PINGPONG, LEAST, PER)),
             (load_ragged, (groups_at, loader, queue)),
         ],
         [4, 4],

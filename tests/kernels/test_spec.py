@@ -341,6 +341,8 @@ def test_packed_groups_may_have_any_number_of_parts_of_64_columns():
     for v in tall:
         columns = 64 if "gated" in v.guard else 128
         assert (v.config.parts, v.box("d_desc")) == (6, (v.problem.d, 32, columns)), v.name
+        assert v.row_least == v.constexprs()["LEAST"] == 96, v.name
+    assert {v.row_least for v in variants((90,)) if v not in tall} == {0, 16}
     for fields, words in (
         ({"block_m": 96}, "block_m = 96: allowed is a power of two of at least 8, or a multiple of 64"),
         ({"block_n": 192}, "block_n = 192: allowed is a power of two of at least 8"),

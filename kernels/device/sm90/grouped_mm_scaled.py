@@ -64,12 +64,9 @@ def multiply_height(
 
 
 @gluon.jit
-def part_of(work, FIRST: gl.constexpr, SWAP: gl.constexpr):
-    """The part of a tile from row FIRST of its left side on."""
-    if SWAP:
-        return work.beside(FIRST)
-    else:
-        return WorkTile(work.row + FIRST, work.end, work.col, work.group, work.step, work.count, work.last, work.height)
+def part_of(work, FIRST: gl.constexpr):
+    """The part of a shared tile from row FIRST on."""
+    return WorkTile(work.row + FIRST, work.end, work.col, work.group, work.step, work.count, work.last, work.height)
 
 
 @gluon.jit
@@ -106,7 +103,7 @@ def consume(
     stages, queue, out, turns, blocks, a_stride, b_stride, d_step, NUMBER: gl.constexpr, ROWS: gl.constexpr,
     WIDTH: gl.constexpr, COOP: gl.constexpr, EQUAL: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """Four warps: multiply and store every second tile, or COOP, half the left side of each. ROWS are those of the
+    """Four warps: multiply and store every second tile, or COOP, half the rows of each. ROWS are those of the
     tensor cores, WIDTH their columns: with operands swapped columns of B, and rows of A."""
     SWAP: gl.constexpr = stages.SWAP
     FIRST: gl.constexpr = NUMBER * ROWS if COOP else 0
@@ -123,7 +120,7 @@ def consume(
             mbarrier.wait(turns.index(NUMBER), turn)
             turn ^= 1
         if EQUAL:  # a group may be empty; what it has, all warpgroups of the tile multiply, with rows or without
-            asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), a_stride, b_stride, d_step, True)
+            asked = ask(out.out.epilogue.scales, part_of(work, FIRST), a_stride, b_stride, d_step, True)
             edges, met = edges_of(work, met, turns, NUMBER, 2 if COOP else 1)
             parts = zero_parts(ROWS, WIDTH, MOST)
             if work.count > 0:
@@ -135,13 +132,13 @@ def consume(
                 if not COOP:
                     mbarrier.arrive(turns.index(1 - NUMBER), count=1)
             out.out.epilogue.spread(asked, NUMBER)
-            phase = out.store(parts, NUMBER, phase, part_of(work, FIRST, SWAP))
+            phase = out.store(parts, NUMBER, phase, part_of(work, FIRST))
         else:
             has_rows = True
-            if FIRST > 0 and not SWAP:
+            if FIRST > 0:
                 has_rows = work.row + FIRST < work.end
             if has_rows:
-                asked = ask(out.out.epilogue.scales, part_of(work, FIRST, SWAP), 0, b_stride, 0, False)
+                asked = ask(out.out.epilogue.scales, part_of(work, FIRST), 0, b_stride, 0, False)
                 parts = zero_parts(ROWS, WIDTH, MOST)
                 left, right = (work.col, work.row) if SWAP else (work.row, work.col)
                 own = tile_scales(blocks, left, right, 0)
@@ -149,7 +146,7 @@ def consume(
                     stages, own, parts, turns, work, (), NUMBER, FIRST, GRAINS, WIDTH, COOP, PROMOTE, REGISTERS
                 )
                 out.out.epilogue.spread(asked, NUMBER)
-                phase = out.store(parts, NUMBER, phase, part_of(work, FIRST, SWAP))
+                phase = out.store(parts, NUMBER, phase, part_of(work, FIRST))
             else:
                 let_go(stages, work)
         n += 1 if COOP else 2
@@ -173,6 +170,8 @@ def grouped_mm_scaled(
 ):  # fmt: skip
     OWNERS: gl.constexpr = 1 if PINGPONG else 2
     COOP: gl.constexpr = not PINGPONG
+    if SWAP:
+        gl.static_assert(OWNERS == 1)  # what warpgroups share, they share by rows
     # A thread's, of those that multiply and of those that load, which also bring scales of blocks.
     REGISTERS: gl.constexpr = 224 if BLOCKS and SWAP else 232
     OF_LOADERS: gl.constexpr = 56 if BLOCKS and SWAP else 48 if EQUAL else 40

@@ -1,8 +1,8 @@
 """Grouped GEMM for Hopper with operands swapped (swap-AB): tiles as tall as their group needs, in steps of 16 rows.
 
 Rows of A fill the side of the tensor cores that need not be a power of two, and a group's rows are shared out evenly
-over as few tiles as hold them: a group of 130 rows costs two tiles of 80 rows, not two of 128. For 16-bit types and an
-A whose rows are stored one after the other; ends cut the rows.
+over as few tiles as hold them: a group of 200 rows costs tiles of 112 and 96 rows, not two of 128 or 192. For 16-bit
+types and an A whose rows are stored one after the other; ends cut the rows.
 """
 
 from triton.experimental import gluon

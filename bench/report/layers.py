@@ -123,7 +123,8 @@ def blocks_said(found: dict) -> tuple[str, str]:
         f"Router and experts, in bf16, beside {found['peer']}'s experts on the same module (torch's grouped_mm and "
         "what it needs around it), in microseconds: in a CUDA graph, or in eager calls one after the other. A training "
         "step is forward and back, with all gradients. Then libgemm's four calls by themselves: sorting by expert, the "
-        "gathered and gated product, the second product, the sum."
+        "gathered and gated product, the second product, the sum. The choice among the first product's tiles was set "
+        "by layers of these models too, not by those that are drawn."
     )
     words += first_words(found["rows"]) + drawn_words(found.get("drawn", {}))
     head = ["", "", "tokens", "", "libgemm", "peer", "ratio", "route", "first", "second", "sum"]

@@ -272,9 +272,13 @@ static uint64_t touched(const struct launch *l, const char *name) {
       if (strcmp(name, "scale_ptr") == 0) return matrix_bytes(tiles_along(n, 128), rows, value(l, "scale_stride_n"), 4);
       return (uint64_t)rows * 4;
     }
-    case OP_MOE_MM:
-      if (writes) return matrix_bytes(value(l, "M"), value(l, "N") / paired, value(l, "ldd"), width);
-      return strcmp(name, "rows_ptr") == 0 ? (uint64_t)value(l, "M") * 4 : 1;
+    case OP_MOE_MM: {
+      int64_t rows = value(l, has(l, "M") ? "M" : "entries"), n = value(l, "N"); /* columns of D */
+      if (writes) return matrix_bytes(rows, n, value(l, "ldd"), width);
+      if (strcmp(name, "scale_ptr") == 0) return matrix_bytes(tiles_along(n, 128), rows, value(l, "scale_stride_n"), 4);
+      if (strcmp(name, "offs_ptr") == 0) return (uint64_t)value(l, "groups") * 4;
+      return strcmp(name, "rows_ptr") == 0 || strcmp(name, "places_ptr") == 0 ? (uint64_t)rows * 4 : 1;
+    }
     default: return strcmp(name, "amax_ptr") == 0 && has(l, "entries") ? (uint64_t)value(l, "entries") * 4 : 1;
   }
 }

@@ -37,8 +37,8 @@ candidates:
 
 tune:
 	@$(PYTHON) build/tune/dense.py $(if $(SHAPES),--file $(SHAPES)) $(if $(SHAPES),,&& $(PYTHON) build/tune/grouped.py \
-		&& $(PYTHON) build/tune/dense.py --dtype e4m3 && $(PYTHON) build/tune/dense.py --dtype e4m3_fast \
-		&& $(PYTHON) build/tune/dense.py --dtype e4m3_blocks) \
+		$(foreach types,e4m3 e4m3_fast e4m3_blocks,&& $(PYTHON) build/tune/dense.py --dtype $(types) \
+			&& $(PYTHON) build/tune/grouped.py --dtype $(types))) \
 		&& $(PYTHON) -m build.tune.merge && $(PYTHON) -m build.tune.fit
 
 lock:

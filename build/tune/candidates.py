@@ -9,7 +9,7 @@ from kernels.table.boxes import whole_rows
 from kernels.table.dtypes import DTYPES
 from kernels.table.portable import reference_rows
 from kernels.table.sm90 import hopper_variant
-from kernels.table.sm90_grouped import grouped_variant
+from kernels.table.sm90_grouped import grouped_variant, scaled_variant
 from kernels.table.spec import LAYOUTS, Problem, Variant
 
 # family -> tiles (rows, columns, steps in K, and blocks of a cluster, as below) that an earlier grid of all powers of
@@ -100,6 +100,18 @@ GROUPED_GRID = {
     ("cluster", "equal"): ((128, 128), (64, 128), (64, 64)),
     ("pingpong", "equal"): ((128, 192), (128, 128), (64, 128), (64, 64), (64, 32)),
 }
+# The same of 8-bit operands whose rows ends cut, by how sums are added up and with scales of blocks: family -> tiles.
+SCALED_GRID = {
+    "e4m3": {
+        "scaled_coop": ((128, 128), (128, 192), (128, 64)), "scaled_swap": ((64, 128), (32, 128), (32, 64)),
+    },
+    "e4m3_fast": {
+        "scaled_pingpong": ((128, 128),), "scaled_swap": ((128, 128), (64, 128), (32, 128), (32, 64)),
+    },
+    "e4m3_blocks": {
+        "scaled_coop": ((128, 128), (128, 192), (128, 64)), "scaled_swap": ((32, 128), (32, 64)),
+    },
+}  # fmt: skip
 
 
 def sizes(grids: dict):
@@ -206,11 +218,17 @@ def candidates(target: int = 90, types: str = "bf16") -> list[Variant]:
     return rows
 
 
-def grouped_candidates(target: int = 90, a: str = "bf16") -> list[Variant]:
+def grouped_candidates(target: int = 90, types: str = "bf16") -> list[Variant]:
     """The same of packed groups, but for the reference rows: they are far behind."""
     rows = []
-    for layout in LAYOUTS:
-        problem = Problem("grouped_mm", a, a, "exact", layout)
+    *operands, layouts, blocks = TYPES[types]
+    for layout in layouts:
+        problem = Problem("grouped_mm", *operands, layout)
+        if types in SCALED_GRID:
+            scales = "blocks" if blocks else "unblocked"
+            own = [(family, *tile) for family, tiles in SCALED_GRID[types].items() for tile in tiles]
+            rows += [scaled_variant(problem, family, "rows", m, n, scales) for family, m, n in own]
+            continue
         for (kernel, cut), tiles in GROUPED_GRID.items():
             if not (cut == "rows" and layout[0] == "t"):
                 rows += [grouped_variant(problem, kernel, cut, *tile) for tile in tiles]

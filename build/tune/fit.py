@@ -36,7 +36,8 @@ KNOWN_SHARE = 0.1  # of a layout's shapes: a tile that was run on fewer is not d
 # kind -> loss on average, most tiles
 USUAL = {
     "gemm": (0.0027, 52), "grouped_mm": (0.0085, 12), "gemm_e4m3": (0.004, 52), "gemm_e4m3_fast": (0.004, 52),
-    "gemm_e4m3_blocks": (0.004, 28),
+    "gemm_e4m3_blocks": (0.004, 28), "grouped_mm_e4m3": (0.0, 6), "grouped_mm_e4m3_fast": (0.0, 5),
+    "grouped_mm_e4m3_blocks": (0.0, 5),
 }  # fmt: skip
 
 

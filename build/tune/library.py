@@ -22,14 +22,9 @@ from kernels.table.portable import sum_rows
 
 
 def build(root: Path = ROOT) -> None:
-    table = [
-        *candidates(),
-        *grouped_candidates(),
-        *candidates(types="e4m3"),
-        *candidates(types="e4m3_fast"),
-        *candidates(types="e4m3_blocks"),
-        *sum_rows(90),
-    ]
+    types = ("bf16", "e4m3", "e4m3_fast", "e4m3_blocks")
+    table = [row for own in types for grid in (candidates, grouped_candidates) for row in grid(types=own)]
+    table += sum_rows(90)
     with workplace(root) as scratch:
         artifacts = compile_all(table, Cache(root / ".cache" / "artifacts", None), Limits(len(os.sched_getaffinity(0))))
         rows = in_table_order(list(zip(table, artifacts, strict=True)))

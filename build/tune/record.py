@@ -16,7 +16,7 @@ KNOWN_WEIGHT = 12.0  # of a shape that people are known to run, beside one that 
 def work_of(row: dict, multiprocessors: int, a_bytes: int) -> model.Work:
     sizes = [row[name] for name in ("m", "n", "k", "groups", "ragged", "layout") if name in row]
     if "groups" in row:
-        return model.groups_work(*sizes, multiprocessors)
+        return model.groups_work(*sizes, multiprocessors, a_bytes)
     return model.packed_work(*sizes, multiprocessors, a_bytes)
 
 

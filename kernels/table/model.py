@@ -99,16 +99,19 @@ def packed_work(m: int, n: int, k: int, layout: str, multiprocessors: int, a_byt
     return Work(m, n, k, 1, a_bytes, 2, a_bytes * a_stride, a_bytes * b_stride, multiprocessors, turned)
 
 
-def groups_work(m: int, n: int, k: int, groups: int, ragged: str, layout: str, multiprocessors: int) -> Work:
-    """16-bit products of packed groups, as far as the host knows their sizes. m and k are those of all groups: of "K" k
-    is cut, else m, and of "M" by ends."""
+def groups_work(
+    m: int, n: int, k: int, groups: int, ragged: str, layout: str, multiprocessors: int, a_bytes: int = 2
+) -> Work:
+    """Products of packed groups into 16 bits, as far as the host knows their sizes. m and k are those of all groups: of
+    "K" k is cut, else m, and of "M" by ends."""
     rows = m if ragged == "M" else 0
     if ragged != "K":
         m = math.ceil(m / groups)
     a_stride, b_stride = (m if layout[0] == "t" else k), (k if layout[1] == "t" else n)
     if ragged == "K":
         k = math.ceil(k / groups)
-    return Work(m, n, k, groups, 2, 2, 2 * a_stride, 2 * b_stride, multiprocessors, rows=rows)
+    strides = a_bytes * a_stride, a_bytes * b_stride
+    return Work(m, n, k, groups, a_bytes, 2, *strides, multiprocessors, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -307,8 +310,8 @@ CONSTANTS = {
     "far": FAR,
 }  # fmt: skip
 
-# What is tuned by itself: operations with 16-bit operands, and dense products of others.
-KINDS = ("gemm", "grouped_mm", "gemm_e4m3", "gemm_e4m3_fast", "gemm_e4m3_blocks")
+# What is tuned by itself: dense products and packed groups, of 16-bit operands and of 8-bit ones in three ways.
+KINDS = tuple(op + sums for op in ("gemm", "grouped_mm") for sums in ("", "_e4m3", "_e4m3_fast", "_e4m3_blocks"))
 
 
 def known_of(target: int, kind: str) -> tuple[tuple, ...]:
@@ -330,6 +333,6 @@ def tuned(target: int, kind: str = "gemm") -> Tuned | None:
         return None
     found = json.loads(path.read_text())
     fits = {name: Fit(tuple(map(tuple, weights))) for name, weights in found["fits"].items()}
-    tiles = dict.fromkeys(("nn", "nt", "tn", "tt"), found["tiles"]) if kind == "grouped_mm" else found["tiles"]
+    tiles = found["tiles"] if kind.startswith("gemm") else dict.fromkeys(("nn", "nt", "tn", "tt"), found["tiles"])
     tiles = {layout: tuple(map(tuple, own)) for layout, own in tiles.items()}
     return Tuned(found["origin"], tiles, tuple(map(tuple, found["known"])), fits)

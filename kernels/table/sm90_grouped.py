@@ -1,10 +1,10 @@
-"""The fast set for groups on Hopper: which tiles ship. Of packed ones tuned/sm90_grouped_mm.json says."""
+"""The fast set for groups on Hopper: which tiles ship. Of packed ones tuned/sm90_grouped_mm*.json says."""
 
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import EXPERTS_SM90, PACKED_SM90, POINTERS_SM90, Family
 from kernels.table.model import tuned
 from kernels.table.sm90 import row_scale_bytes, with_e5m2
-from kernels.table.spec import Config, Problem, Variant
+from kernels.table.spec import Config, Problem, Variant, measured_as
 from kernels.table.targets import TARGETS
 
 RATE = 125  # relative throughput of these kernels: the reference set's large tile has 100
@@ -85,24 +85,9 @@ def column_rows(problem: Problem):
         yield Variant(problem, config, record.kernel, 90, record.guards, rate)
 
 
-# Of 8-bit operands whose rows ends cut, by how they are scaled and added up: family, rows of A, columns of B, the rate,
-# and what a tile takes beside its steps, by which the choice is best, all in all, on drawn layers (bench/NOTES.md).
-SCALED_TILES = {
-    ("unblocked", "exact"): (
-        ("scaled_coop", 128, 128, 238, 600), ("scaled_coop", 128, 192, 276, 2400), ("scaled_coop", 128, 64, 198, 1800),
-        ("scaled_swap", 32, 128, 142, 160), ("scaled_swap", 32, 64, 101, 110),
-    ),
-    ("unblocked", "fast"): (
-        ("scaled_pingpong", 128, 128, 305, 760), ("scaled_swap", 128, 128, 368, 2600),
-        ("scaled_swap", 32, 128, 182, 240), ("scaled_swap", 32, 64, 112, 140),
-    ),
-    ("blocks", "exact"): (
-        ("scaled_coop", 128, 128, 310, 500), ("scaled_coop", 128, 192, 334, 500), ("scaled_coop", 128, 64, 259, 500),
-        ("scaled_swap", 32, 128, 199, 500), ("scaled_swap", 32, 64, 127, 500),
-    ),
-}  # fmt: skip
-# The same where ends cut K, or groups are whole matrices: a tile's few steps leave its end to be hidden.
-WHOLE_TILES = {"exact": ("scaled_coop", 128, 128, 238, 500), "fast": ("scaled_pingpong", 128, 128, 330, 500)}
+# Of 8-bit operands where ends cut K, or groups are whole matrices, by how sums are added up: family, tile, the rate. A
+# tile's few steps leave its end to be hidden. Where ends cut the rows, tuned/sm90_grouped_mm_e4m3*.json says.
+WHOLE_TILES = {"exact": ("scaled_coop", 128, 128, 238), "fast": ("scaled_pingpong", 128, 128, 330)}
 
 
 def scaled_config(problem: Problem, family: Family, m: int, n: int, cut: str, blocks: bool) -> Config:
@@ -120,24 +105,31 @@ def scaled_config(problem: Problem, family: Family, m: int, n: int, cut: str, bl
     return Config(m, n, 128, 4, stages, parts=parts, persistent=True, a_boxes=boxes, buffers=buffers)
 
 
+def scaled_variant(
+    problem: Problem, family: str, cut: str, m: int, n: int, scales: str = "unblocked", rate: int = RATE
+) -> Variant:
+    """One row for packed groups of 8-bit operands. `scales` is a guard: "blocks" or "unblocked"."""
+    record = PACKED_SM90[family]
+    config = scaled_config(problem, record, m, n, cut, scales == "blocks")
+    guard = tuple(sorted((*record.guards, cut, "linear", scales)))
+    return Variant(problem, config, record.kernel, 90, guard, rate)
+
+
 def scaled_rows(problem: Problem):
     """The rows for packed groups of 8-bit operands, of which one may be e5m2: K comes last in both, as tensor cores
     take it. Where ends cut the rows D is bfloat16; where they cut K, or groups are whole matrices, float32 too, as
     gradients are."""
     if problem.layout != "nt":
         return
-    found = [
-        ("rows", scales, *tile)
-        for (scales, precision), tiles in SCALED_TILES.items() for tile in tiles
-        if precision == problem.precision and problem.d == "bf16"
-    ]  # fmt: skip
+    if problem.d == "bf16":
+        for scales in ("unblocked", "blocks") if problem.precision == "exact" else ("unblocked",):
+            for tile in tuned(90, measured_as(problem, scales == "blocks")).tiles["nt"]:
+                row = scaled_variant(problem, *tile, scales)
+                yield row
+                yield from with_e5m2(row)
     if problem.d != "f16":
-        found.append(("equal", "unblocked", *WHOLE_TILES[problem.precision]))
-    for cut, scales, family, m, n, rate, tile_ns in found:
-        record = PACKED_SM90[family]
-        config = scaled_config(problem, record, m, n, cut, scales == "blocks")
-        guard = tuple(sorted((*record.guards, cut, "linear", scales)))
-        row = Variant(problem, config, record.kernel, 90, guard, rate, tile_ns=tile_ns)
+        family, m, n, rate = WHOLE_TILES[problem.precision]
+        row = scaled_variant(problem, family, "equal", m, n, rate=rate)
         yield row
         yield from with_e5m2(row)
 

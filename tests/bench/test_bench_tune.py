@@ -5,12 +5,14 @@ import math
 from types import SimpleNamespace
 
 import pytest
+import torch
 from gpu.standin import Error
 from test_bench_grouped import Plain, on_cpu
 
 from bench.measure import grouped, regret
 from bench.suites import packed as drawn
 from bench.suites.roofline import floor_us
+from bench.suites.scaled import BLOCKS
 from bench.suites.sizes import sizes_of
 from build.tune import dense as tune
 from build.tune import grouped as tune_grouped
@@ -74,6 +76,36 @@ def test_a_line_holds_the_kernels_that_were_right(ragged, monkeypatch):
                      "distribution": "skewed", "seed": 7}  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", ["e4m3", "e4m3_fast", "e4m3_blocks"])
+def test_operands_of_8_bits_are_measured_with_the_scales_of_their_kind(dtype, monkeypatch):
+    steps, blocks, asked = 3, dtype == "e4m3_blocks", []
+
+    class Scaled(Library):
+        def grouped_mm(self, a, b, offs, *, out, variant, precision, scaling, a_scale, b_scale):
+            assert a.dtype == b.dtype == torch.float8_e4m3fn and out.dtype == torch.bfloat16
+            assert b.stride()[1] == 1 and (a_scale == 1).all() and (b_scale == 1).all()
+            shapes = ((24, steps), (5, steps, 2)) if blocks else ((24,), (5, 144))
+            assert (tuple(a_scale.shape), tuple(b_scale.shape)) == shapes and (not blocks or a_scale.stride()[0] == 1)
+            asked.append((precision, scaling))
+            super().grouped_mm(a, b, offs, out=out, variant=variant, beta=0.0)
+
+    made = worker()
+    made.libgemm, made.dtype, made.torch, made.type = Scaled(), dtype, torch, torch.float8_e4m3fn
+    on_cpu(monkeypatch, made.libgemm)
+    found = made.measure(drawn.Packed("M", 5, 24, 144, 128 * steps - 16, "nt", "skewed", 7))
+    assert (found["us"], found["wrong"]) == ({"tile right": 1.5}, ["tile wrong"])
+    assert set(asked) == {("fast" if dtype == "e4m3_fast" else "exact", BLOCKS if blocks else "row")}
+    names = {v.measured_as for v in grouped_candidates(90, dtype)}
+    assert names == {f"grouped_mm_{dtype}"}
+
+
+def test_of_8_bits_only_what_has_rows_of_its_own_is_drawn():
+    kinds = [(one.ragged, one.layout, one.k % 16) for one in map(drawn.draw_problem, range(300))
+             if tune_grouped.takes(one, "e4m3")]  # fmt: skip
+    assert set(kinds) == {("M", "nt", 0)} and len(kinds) > 50
+    assert all(tune_grouped.takes(drawn.draw_problem(seed), "bf16") for seed in range(50))
+
+
 def test_regret_is_against_the_best_kernel_that_takes_the_problem(monkeypatch):
     class Shelf(Library):
         def variants(self):
@@ -104,8 +136,9 @@ def test_a_kernel_that_leaves_an_empty_group_along_k_unwritten_is_wrong(monkeypa
             out[0] = math.nan
 
     monkeypatch.setattr(drawn.Packed, "sizes", lambda self: [0, 24])
-    made, library = worker(), Skips()
-    on_cpu(monkeypatch, library)
+    made = worker()
+    made.libgemm = Skips()
+    on_cpu(monkeypatch, made.libgemm)
     found = made.measure(drawn.Packed("K", 2, 16, 32, 24, "tn", "half", 1))
     assert found["us"] == {} and len(found["wrong"]) == 3
 

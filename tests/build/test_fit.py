@@ -7,10 +7,12 @@ import random
 
 import pytest
 
-from build.tune.candidates import candidates
+from build.tune.candidates import candidates, grouped_candidates
 from kernels.table import model
+from kernels.table.families import REFERENCE
 from kernels.table.sm90 import hopper_variant
 from kernels.table.spec import LAYOUTS, Problem
+from kernels.table.variants import variants
 
 if importlib.util.find_spec("numpy") is None:
     pytest.skip("needs numpy", allow_module_level=True)
@@ -192,6 +194,21 @@ def test_candidates_of_bytes_are_those_whose_kernels_take_scales_and_hold_two_su
     assert {v.config.cluster for v in blocks} == {1} and not any(v.family.split == "cluster" for v in blocks)
     assert {v.measured_as for v in (*fast, *exact, *blocks)} == {"gemm_e4m3", "gemm_e4m3_fast", "gemm_e4m3_blocks"}
     assert all(v.lies_in_blocks for v in blocks) and not all(v.lies_in_blocks for v in exact)
+
+
+@pytest.mark.parametrize("types", ["e4m3", "e4m3_fast", "e4m3_blocks"])
+def test_what_ships_for_groups_of_8_bits_was_a_candidate_and_measured(types):
+    table = grouped_candidates(types=types)
+    (kind,) = {v.measured_as for v in table}
+    shipped = {
+        v.fit_name for v in variants((90,))
+        if v.measured_as == kind and "rows" in v.guard and v.family not in REFERENCE.values()
+    }  # fmt: skip
+    assert kind == f"grouped_mm_{types}" and shipped == set(model.tuned(90, kind).fits)
+    assert shipped == {v.fit_name for v in table}
+    assert {("blocks" in v.guard, v.problem.precision) for v in table} == {
+        (types == "e4m3_blocks", "fast" if types == "e4m3_fast" else "exact")
+    }
 
 
 def test_what_ships_for_hopper_was_a_candidate():

@@ -16,6 +16,7 @@
 #include "select/choice.h"
 #include "select/copies.h"
 #include "select/cost.h"
+#include "select/gated.h"
 #include "select/operands.h"
 #include "select/problem.h"
 #include "select/rows.h"

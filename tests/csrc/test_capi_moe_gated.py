@@ -75,7 +75,7 @@ def test_blocks_of_a_pair_are_never_alone():
     assert (launches()[-3]["kernel"], launches()[-3]["grid"]) == ("moe_mm_scaled_few", [6, 1, 1])
 
 
-@pytest.mark.parametrize("tokens", [TOKENS, 40])  # 48 choices, which find their places by themselves, and 80
+@pytest.mark.parametrize("tokens", [TOKENS, 60])  # 48 choices, which find their places by themselves, and 120
 @needs(90)
 @in_stand_in(SM=90)
 def test_weights_of_few_choices_come_before_their_rows_are_gated(tokens):

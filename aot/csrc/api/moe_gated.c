@@ -4,13 +4,6 @@
 #include "api/moe.h"
 #include "internal.h"
 
-enum {
-  PART = 64,    /* columns of the gate, in steps of which B's blocks of scales begin the same for gate and up */
-  LARGE = 64,   /* rows of a group, in the mean, from which tiles of many rows pay, */
-  FEW = 16,     /* and to which those of few; between, lower tiles and a launch more take less time */
-  CHOICES = 32, /* of one token, in the lanes of a warp */
-};
-
 struct gated {
   const libgemm_grouped_mm_args *product;
   const struct operands *operands;
@@ -18,36 +11,17 @@ struct gated {
   const struct spread *token; /* one, whose row the product spreads by itself; NULL: A is spread */
 };
 
-/* Whether there may be such a row: seen at once of the many calls that have none. */
-static bool may_be_one(const libgemm_grouped_mm_args *product, const libgemm_moe_cast_args *cast) {
-  bool suited = product->m <= product->groups * FEW || product->m >= product->groups * LARGE;
-  return cast->gate && cast->n && cast->n % PART == 0 && product->m && suited;
-}
-
-static bool has_few(const struct row *row) { return row->block_m < LARGE; }
-
-/* Of tiles of few rows the lowest one that groups fill by half, or less: a group of more takes B again. */
-static bool suits(const struct row *row, const libgemm_grouped_mm_args *a) {
-  if (row->guard & GUARD_ONE_TOKEN) return true;
-  return has_few(row) ? a->m <= a->groups * (row->block_m / 2) : a->m >= a->groups * LARGE;
-}
-
 /* The row that does it all; NULL: there is none. */
 static const struct row *row_of(const struct gated *g, const struct device *device) {
   const libgemm_grouped_mm_args *a = g->product;
   struct problem p = {.op = OP_MOE_MM, .a_type = a->a_type, .d_type = a->d_type, .trans_b = a->trans_b};
-  int first, end;
   if (!g->operands->reads_ab) return NULL;
   if (!a->batch_stride_b && a->batch_stride_b_scale) return NULL; /* its scales follow B's matrices */
   p.activation = g->cast->activation;
   p.met = grouped_guards(a, g->operands) | GUARD_GATED | GUARD_HALVED | (g->token ? GUARD_ONE_TOKEN : 0);
   if (p.activation == LIBGEMM_SILU) p.met |= GUARD_SWISH;
   state_gpu(&p, &device->gpu);
-  bucket_of(&p, device->gpu.target, &first, &end);
-  for (int i = first; i < end; i++)
-    if (!refused(&rows[i], &p) && suits(&rows[i], a) && !g->token == !(rows[i].guard & GUARD_ONE_TOKEN))
-      return &rows[i];
-  return NULL;
+  return gated_row(&p, device->gpu.target, a->m, a->groups);
 }
 
 static libgemm_status run(const struct gated *g, const struct row *row, const struct device *device) {
@@ -59,7 +33,7 @@ static libgemm_status run(const struct gated *g, const struct row *row, const st
   TRY(load_row(row, device));
   int64_t at_once = (int64_t)device->gpu.multiprocessors * resident_blocks(row, device);
   int64_t across = ceil_div(a->n, row->block_n);
-  if (has_few(row)) { /* tiles stand in pairs, which the blocks of a cluster take */
+  if (has_pairs(row)) {
     at_once = 2 * clusters_at_once(device->gpu.multiprocessors, 2);
     across = 2 * ceil_div(across, 2);
   }
@@ -77,15 +51,15 @@ static libgemm_status run(const struct gated *g, const struct row *row, const st
     call.places_ptr = (CUdeviceptr)route->places, call.entries = (int32_t)a->m;
   }
   TRY(find_maps(&plan, device, &call));
-  if (has_few(row)) call.cluster = 2;
+  if (has_pairs(row)) call.cluster = 2;
   return row->launch(row, device, &call, blocks, a->stream);
 }
 
 /* Whether a row may read the token's by itself: in words of 8 bytes. */
 static bool is_one_token(const struct spread *s, const libgemm_grouped_mm_args *product) {
   const libgemm_moe_route_args *route = s->route;
-  return route->tokens == 1 && route->top_k <= CHOICES && s->a_type == product->d_type && s->n && s->n % 16 == 0 &&
-         (uint64_t)s->a % 16 == 0;
+  return route->tokens == 1 && route->top_k <= MOST_TOKEN_CHOICES && s->a_type == product->d_type && s->n &&
+         s->n % 16 == 0 && (uint64_t)s->a % 16 == 0;
 }
 
 /* In one launch, if there is a row for it. */
@@ -110,7 +84,7 @@ static libgemm_status multiply_at_once(struct gated *g, const libgemm_moe_cast_a
 
 libgemm_status spread_and_multiply(const struct spread *s, const libgemm_grouped_mm_args *product,
                                    const libgemm_moe_cast_args *cast, bool *early) {
-  bool in_one = may_be_one(product, cast), done = false;
+  bool in_one = cast->gate && may_be_gated(product->m, product->groups, cast->n), done = false;
   /* Of few choices blocks of the next launch find room while the last of these runs. That lets them begin when it has
    * stored the ends, or has waited for the launch that does, or for one that has. */
   *early = spreads_by_itself(product->m);

@@ -5,7 +5,7 @@ since a launch finds none in the cache, and reading one takes longer than repeat
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-CHOICES = gl.constexpr(32)  # aot/csrc/api/moe_gated.c asks no more
+CHOICES = gl.constexpr(32)  # aot/csrc/select/gated.h asks no more
 
 
 @gluon.constexpr_function

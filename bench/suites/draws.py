@@ -25,16 +25,16 @@ def dense_key(row: dict) -> tuple:
 
 
 def grouped_key(row: dict) -> tuple:
-    """Whatever the routing: a product of the same sizes is left out even if its rows fall on other groups."""
-    return row["ragged"], row["groups"], *dense_key(row)
+    """Whatever the routing, the layout and the type: a product of the same sizes is left out even if its rows fall on
+    other groups."""
+    return row["groups"], row["m"], row["n"], row["k"]
 
 
 @functools.cache
 def known_dense() -> frozenset:
-    """Shapes that tuning measured or that the benchmark lists."""
-    rows = [row for row in measured() if "groups" not in row]
+    """Shapes that tuning measured, by itself or as that of all groups, or that the benchmark lists."""
     listed = json.loads((SUITES / "dense.json").read_text())["shapes"]
-    return frozenset(map(dense_key, [*listed, *rows]))
+    return frozenset(map(dense_key, [*listed, *measured()]))
 
 
 @functools.cache

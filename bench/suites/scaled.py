@@ -5,6 +5,7 @@ gradients of their weights. Nothing is tuned on them. Standard library only.
 import random
 
 from bench.suites.dense_drawn import forward
+from bench.suites.draws import grouped_key, known_dense, known_grouped
 from bench.suites.layers_drawn import layers
 from bench.suites.packed import LONGEST_US
 from bench.suites.roofline import floor_us
@@ -44,8 +45,10 @@ def listed() -> list[dict]:
 
 
 def drawn(seed: int, count: int) -> list[dict]:
-    """So many; a seed always gives the same ones. torch wants N and K to be multiples of 16."""
-    draw, taken, found = random.Random(f"drawn scaled {seed}"), set(LIST), []
+    """So many, none that tuning measured; a seed always gives the same ones. torch wants N and K to be multiples of
+    16."""
+    known = {shape[:3] for shape in known_dense()}
+    draw, taken, found = random.Random(f"drawn scaled {seed}"), known | set(LIST), []
     while len(found) < count:
         m, n, k, _, note = forward(draw)
         one = product(f"drawn {len(found)}", "drawn", m, n // 16 * 16, k // 16 * 16, note)
@@ -76,16 +79,18 @@ def listed_groups() -> list[dict]:
 
 
 def drawn_groups(seed: int, count: int) -> list[dict]:
-    """So many products of layers of experts, whose ends cut the rows, forward and back. torch wants N and K to be
-    multiples of 16."""
-    found: list[dict] = []
+    """So many products of layers of experts, whose ends cut the rows, forward and back; none that tuning measured.
+    torch wants N and K to be multiples of 16."""
+    taken, found = set(known_grouped()), []
     for layer in layers(seed, 4 * count):
         if layer["ragged"] != "M" or len(found) == count:
             continue
         one = {**layer, "id": f"drawn group {len(found)}", "kind": "groups", "layout": "NT", "dtype": "e4m3",
                "n": layer["n"] // 16 * 16, "k": layer["k"] // 16 * 16, "out": "same",
                "filled": sum(size > 0 for size in layer["sizes"])}  # fmt: skip
-        found.append(one)
+        if grouped_key(one) not in taken:
+            taken.add(grouped_key(one))
+            found.append(one)
     return found
 
 

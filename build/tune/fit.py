@@ -3,7 +3,8 @@
 With --keep no tile is chosen: those that ship get new weights alone, and nothing need be compiled anew. With --drop
 LOSS besides, tiles of dense products that the others miss least go, as many as cost less than that together.
 
-Without a file, from all that are there; the name says what they are of: sm90, or sm90_grouped_mm for packed groups.
+Without a file, from all that are there; the name says what they are of: sm90, or sm90_grouped_mm for packed groups, of
+8-bit operands with their type and sums behind it.
 
 Chooses the smallest set of tiles whose best is within `--loss` of the best candidate's time on average, on shapes that
 were measured with clusters of every form, `--most` tiles or fewer: of dense products a set for each layout, of packed

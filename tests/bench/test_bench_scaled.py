@@ -5,6 +5,8 @@ import json
 import pytest
 
 from bench.report.scaled import NAMES, columns, lines, own_words, scaled_item, scaled_words, summarise
+from bench.suites import scaled
+from bench.suites.draws import dense_key, grouped_key
 from bench.suites.scaled import BLOCKS, GRADIENTS, KINDS, LIST, drawn, drawn_groups, gradients, listed, listed_groups
 from bench.suites.scaled import GROUPS as PUBLISHED
 
@@ -37,6 +39,18 @@ def test_a_seed_draws_its_layers_again():
     for layer in found:
         assert layer["ragged"] == "M" and sum(layer["sizes"]) == layer["m"] and layer["n"] % 16 == layer["k"] % 16 == 0
         assert len(layer["sizes"]) == layer["groups"] and layer["filled"] == sum(size > 0 for size in layer["sizes"])
+
+
+def test_what_tuning_measured_is_not_drawn(monkeypatch):
+    """As it is measured here: N and K are cut to multiples of 16, whatever layer it was drawn as."""
+    for draw, name, key in ((drawn, "known_dense", dense_key), (drawn_groups, "known_grouped", grouped_key)):
+        assert not {key(one) for one in draw(7, 40)} & getattr(scaled, name)()
+        monkeypatch.setattr(scaled, name, frozenset)
+        before = [key(one) for one in draw(7, 12)]
+        known = {before[2], before[9]}
+        monkeypatch.setattr(scaled, name, lambda known=known: frozenset(known))
+        after = [key(one) for one in draw(7, 12)]
+        assert len(set(after)) == 12 and after[:2] == before[:2] and not known & set(after)
 
 
 def test_listed_groups_are_equal_and_as_many_rows_in_uneven_ones():

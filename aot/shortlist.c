@@ -86,11 +86,12 @@ static const struct row *same_before(const struct target *target, int bucket) {
   return NULL;
 }
 
-static void print_list(int first, int end, const struct buildable *gpu, int64_t draws) {
+/* `seed`: a bucket's own, the same in a library of fewer targets or types. */
+static void print_list(int first, int end, const struct buildable *gpu, int64_t draws, int seed) {
   static uint64_t noted[SHORTLIST_BINS][ROW_WORDS];
   int bins[SHORTLIST_SIDES], words = (end - first + 63) / 64;
   memset(noted, 0, sizeof noted);
-  state = 0x9E3779B97F4A7C15u + (uint64_t)first;
+  state = 0x9E3779B97F4A7C15u + (uint64_t)seed;
   for (int64_t i = 0; i < draws; i++) {
     float us;
     struct problem p = draw_problem(&rows[first], gpu);
@@ -126,7 +127,7 @@ int main(int count, char **words) {
       if (same)
         printf("%d as %d\n", first, (int)(same - rows));
       else
-        print_list(first, end, gpu, draws);
+        print_list(first, end, gpu, draws, bucket);
     }
   }
   return 0;

@@ -190,12 +190,10 @@ PROMOTED = {1: 64 * 192, 2: 64 * 192, 3: 64 * 112}
 
 
 def takes_bytes(v: Variant) -> bool:
-    """Whether a tile is sensible for 8-bit operands: with scales of blocks its block shares no loads, and where sums
-    are promoted a warpgroup's registers hold two of its part."""
+    """Whether a tile is sensible for 8-bit operands: where sums are promoted, a warpgroup's registers hold two of its
+    part."""
     sharing = v.consumers if v.family.cooperative else v.config.warps // 4
-    fits = v.left * v.right // sharing <= PROMOTED[sharing]
-    alone = v.config.cluster == 1 or "blocks" not in v.guard
-    return alone and (v.problem.precision == "fast" or fits)
+    return v.problem.precision == "fast" or v.left * v.right // sharing <= PROMOTED[sharing]
 
 
 def candidates(target: int = 90, types: str = "bf16") -> list[Variant]:

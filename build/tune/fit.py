@@ -28,7 +28,7 @@ from kernels.table import model
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import REFERENCE
 from kernels.table.model import FAR
-from kernels.table.sm90 import with_more
+from kernels.table.sm90 import alone_and_shared, first_of, with_activation, with_more
 from kernels.table.spec import CUTS, LAYOUTS, Variant
 
 ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other takes
@@ -74,16 +74,35 @@ def tile_of(v: Variant) -> list:
     return [v.family.name, cut, v.config.block_m, v.config.block_n]
 
 
-def winners(measured: Measured, fitted: np.ndarray) -> list[list]:
+def with_other_words(measured: Measured, chosen: dict[str, list[int]]) -> dict[str, list[set[int]]]:
+    """layout -> of its tiles those that ship with other types as well, and those that ship with activations."""
+    found = {}
+    for layout, own in chosen.items():
+        tiles = [tuple(tile_of(measured.tiles[measured.names[i]])) for i in own]
+        sets = first_of(tiles), with_activation(alone_and_shared(tiles)[0])
+        found[layout] = [{i for i, tile in zip(own, tiles, strict=True) if tile in some} for some in sets]
+    return found
+
+
+def winners(measured: Measured, fitted: np.ndarray, sets: dict[str, list[set[int]]]) -> list[list]:
     """What people are known to run, as the host sees it, and the tile that won: on average where groups differ in what
-    only the device knows. `fitted`: [shape][tile], whether that tile ships for the shape and has a fit."""
+    only the device knows. Behind it the best of each of its layout's `sets` that has none of these yet: the winner may
+    not ship with the D, or the activation, that is asked for. `fitted`: [shape][tile], whether that tile ships for the
+    shape and has a fit."""
     found = {}
     for i, (row, work) in enumerate(zip(measured.rows, measured.work, strict=True)):
         if row["known"]:
             shape = (work.m, work.n, work.k, work.count, row["layout"])
             found.setdefault(shape, []).append(np.log(np.where(fitted[i], measured.us[i], np.inf)))
-    best = {shape: int(np.mean(us, axis=0).argmin()) for shape, us in found.items()}
-    return [[*shape, measured.names[tile]] for shape, tile in sorted(best.items())]
+    known = []
+    for shape, logs in sorted(found.items()):
+        us = np.mean(logs, axis=0)
+        best = [int(us.argmin())]
+        for some in sets.get(shape[-1], []):
+            if some.isdisjoint(best) and np.isfinite(us[list(some)]).any():
+                best.append(min(some, key=us.__getitem__))
+        known += [[*shape, measured.names[tile]] for tile in best]
+    return known
 
 
 def chosen_tiles(measured: Measured, op: str, loss: float, most: int) -> dict[str, list[int]]:
@@ -174,7 +193,7 @@ def tune(
     return {
         "origin": origin,
         "tiles": tiles if op == "gemm" else tiles[LAYOUTS[0]],
-        "known": winners(measured, with_fit),
+        "known": winners(measured, with_fit, with_other_words(measured, chosen) if op == "gemm" else {}),
         "fits": fits,
     }
 

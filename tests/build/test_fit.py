@@ -29,6 +29,21 @@ ALWAYS = [name for name, v in BY_NAME.items() if v.family.full_name in fit.ALWAY
 KNOWN = (4096, 4096, 4096, "nt")  # marked as a shape that people run
 
 
+def test_behind_a_winner_that_other_types_lack_stands_the_best_that_they_have():
+    found = measured(lambda name, i, _: {FAST: 10.0, SLOW: 11.0, THIN: 12.0}.get(name, 30.0))
+    run, (fast, slow, thin) = np.isfinite(found.us), map(found.names.index, (FAST, SLOW, THIN))
+
+    def known(*sets):
+        return [tile for *_, tile in fit.winners(found, run, {KNOWN[3]: sets})]
+
+    assert known({fast, slow}, {fast, thin}) == known() == [FAST]
+    assert known({slow, thin}, {slow}) == [FAST, SLOW]
+    assert known({slow, thin}, {thin}) == [FAST, SLOW, THIN]
+    assert known({slow}, set()) == [FAST, SLOW]
+    run[:, slow] = False  # it has no fit
+    assert known({slow}) == [FAST] and known({slow, thin}) == [FAST, THIN]
+
+
 def shapes(count: int) -> list[tuple]:
     draw = random.Random(7)
     found = {KNOWN: None}
@@ -191,7 +206,7 @@ def test_candidates_of_bytes_are_those_whose_kernels_take_scales_and_hold_two_su
     tiles = [{v.fit_name for v in rows} for rows in (fast, exact)]
     assert tiles[1] < tiles[0] and "128x256x64_coop" in tiles[0] - tiles[1]
     blocks = candidates(types="e4m3_blocks")
-    assert {v.config.cluster for v in blocks} == {1} and not any(v.family.split == "cluster" for v in blocks)
+    assert {v.config.cluster for v in blocks} == {1, 2, 4, 8} and not any(v.family.split == "cluster" for v in blocks)
     assert {v.measured_as for v in (*fast, *exact, *blocks)} == {"gemm_e4m3", "gemm_e4m3_fast", "gemm_e4m3_blocks"}
     assert all(v.lies_in_blocks for v in blocks) and not all(v.lies_in_blocks for v in exact)
 

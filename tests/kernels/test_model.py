@@ -284,13 +284,15 @@ def tile_of(name: str) -> str:
     return ROWS[name].fit_name
 
 
-KNOWN = tuned(90).known
+KNOWN = {(m, n, k, layout): [] for m, n, k, _, layout, _ in tuned(90).known}  # the winner first
+for *_shape, _, _layout, _tile in tuned(90).known:
+    KNOWN[(*_shape, _layout)].append(_tile)
 SPLITS = {row.fit_name: row.family.split for row in ROWS.values()}
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 def test_a_measured_shape_runs_the_tile_that_won(dtype):
-    for m, n, k, _, layout, tile in KNOWN:
+    for (m, n, k, layout), (tile, *_) in KNOWN.items():
         choice = libgemm.explain(m, n, k, dtype, layout=layout, target=90)
         variant, reason = choice.variant, choice.reason
         assert tile_of(variant.name) == tile, (m, n, k, layout)
@@ -301,15 +303,19 @@ def test_where_the_winner_may_not_run_another_does():
     own = [v for v in variants() if v.name in ROWS and v.a_type == v.d_type == "bf16"]
     takes_none = {(ROWS[v.name].problem.layout, tile_of(v.name)): v.linear for v in own}  # the last: activated
     moved = set()
-    for m, n, k, _, layout, tile in KNOWN:
+    for (m, n, k, layout), (tile, *others) in KNOWN.items():
         activated = libgemm.explain(m, n, k, layout=layout, target=90, activation="gelu").variant
         assert not activated.linear
         assert (tile_of(activated.name) == tile) != takes_none[layout, tile]
+        assert tile_of(activated.name) in (tile, *others)  # measured on this shape as well
+        into_float = libgemm.explain(m, n, k, out_dtype="f32", layout=layout, target=90).variant
+        assert tile_of(into_float.name) in (tile, *others)
         odd = libgemm.explain(m, n, k, layout=layout, target=90, aligned=False).variant
         many = libgemm.explain(m, n, k, layout=layout, target=90, batch=2).variant
         assert (many.op == "grouped_mm") == many.single
         assert ROWS[odd.name].guard in ((), ("descriptor_ab", "linear")) or "cluster" in odd.name
         bound = libgemm.explain(m, n, k, layout=layout, target=90, batch_invariant=True).variant
         assert (tile_of(bound.name) == tile) == (not SPLITS[tile])
-        moved |= {what for what, v in (("gelu", activated), ("bound", bound)) if tile_of(v.name) != tile}
-    assert moved == {"gelu", "bound"}
+        cases = (("gelu", activated), ("bound", bound), ("float", into_float))
+        moved |= {what for what, v in cases if tile_of(v.name) != tile}
+    assert moved == {"gelu", "bound", "float"}

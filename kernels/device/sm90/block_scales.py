@@ -123,6 +123,8 @@ class BlockScales:
     @gluon.jit
     def rows_from(self, row, block):
         """A's of a tile that begins at this row and block of K."""
+        if self.ring.IN_CLUSTER:  # a block may be without a tile, and does as if it were of the last row
+            row = gl.minimum(row, self.M - 1)
         return self.a_scale + row.to(gl.int64) * self.a_stride + block * self.a_step
 
     @gluon.jit
@@ -145,13 +147,15 @@ class BlockScales:
         from_a = self.rows_from(row, block)
         lines = self.blocks - block
         rows = gl.minimum(self.M - row, self.HEIGHT)
+        if self.ring.IN_CLUSTER:
+            rows = gl.maximum(rows, 1)
         low = low_of(from_a)
         bulk = self.ring.is_bulk(low, self.a_stride, self.a_step)
         for first in range(0, count, STEPS):
             chunk = gl.minimum(count - first, STEPS)
             stages.wait_empty(step)
             self.ring.gather_columns(step * LINES, chunk * LINES, from_b, self.b_step, lines)
-            promise(stages.ready.index(step % stages.STAGES))
+            promise(self.ring.address(stages.ready.index(step % stages.STAGES)))
             if bulk:
                 self.ring.fetch_rows(stages, step, chunk, from_a, self.a_step, rows, lines)
             else:
@@ -162,7 +166,7 @@ class BlockScales:
                         at = gl.minimum(i * LINES + line, lines - 1)
                         source = from_a + at * self.a_step
                         self.ring.gather_rows(slot * LINES + line, source, rows, self.a_stride, self.ring.first(low))
-                    promise(stages.ready.index(slot))
+                    promise(self.ring.address(stages.ready.index(slot)))
                     mbarrier.arrive(stages.ready.index(slot), count=1)
             step += chunk
             lines -= CHUNK
@@ -223,7 +227,8 @@ def make_block_scales(
     if BLOCKS:
         HEIGHT: gl.constexpr = tiles.RIGHT if SWAP else tiles.LEFT
         WIDTH: gl.constexpr = tiles.LEFT if SWAP else tiles.RIGHT
-        ring = make_ring(stages.STAGES * stages.left.LINES, power_of_two(HEIGHT), places_of(WIDTH), SWAP)
+        LINES: gl.constexpr = stages.STAGES * stages.left.LINES
+        ring = make_ring(LINES, power_of_two(HEIGHT), places_of(WIDTH), SWAP, stages.IN_CLUSTER)
         blocks = gl.cdiv(K, BLOCK)
         return (BlockScales(a_scale, b_scale, a_stride, a_step, b_stride, b_step, M, N, blocks, ring, HEIGHT),)
     else:

@@ -24,6 +24,14 @@ def read(scales, parts, stages, step, LINE: gl.constexpr, FIRST: gl.constexpr):
 
 
 @gluon.jit
+def release(scales, stages, step):
+    """Once all warps have read its scales: in a cluster the word itself waits for none."""
+    if len(scales) > 0 and stages.CLUSTER > 1:
+        gl.barrier()
+    stages.release(step)
+
+
+@gluon.jit
 def add_parts(parts, more, FIRST: gl.constexpr = 0):
     """Part by part from number FIRST on."""
     if len(parts) == FIRST + 1:
@@ -121,7 +129,7 @@ def multiply_ahead(parts, stages, scales, step, count, edges, FIRST: gl.constexp
         parts = add(scales, parts, wait_for_parts(two, WIDTH), of_two)
     else:
         parts = add(scales, parts, wait_for_parts(one, WIDTH), of_one)
-    stages.release(step)
+    release(scales, stages, step)
     return parts, step + 1
 
 
@@ -153,7 +161,7 @@ def multiply_promoted(
                 of_own = read(scales, parts, stages, step, line, FIRST)
                 own = multiply_line(parts, stages, step, line, FIRST, WIDTH)
                 if line == LINES - 1:
-                    stages.release(step)
+                    release(scales, stages, step)
                 parts = add(scales, parts, own, of_own)
             step += 1
         return parts, step

@@ -63,6 +63,14 @@ def wait_for_before(pairs, own, before):
 
 
 @gluon.jit
+def release(stages, slot):
+    """Once all warps have read its scales: in a cluster the word itself waits for none."""
+    if stages.CLUSTER > 1:
+        gl.barrier()
+    stages.release_at(slot)
+
+
+@gluon.jit
 def follow(pairs, own, before, of_before, stages, scales, parts, at, FIRST: gl.constexpr, WIDTH: gl.constexpr):
     """A step begun, then the products of the step before added with its scales. Returns the sums, both steps' products,
     and the begun one's scales."""
@@ -70,7 +78,7 @@ def follow(pairs, own, before, of_before, stages, scales, parts, at, FIRST: gl.c
     pairs, own, before = begin_beside(pairs, own, before, stages, at, WIDTH)
     of_own = scales.read(parts, at.slot, at.step, FIRST)
     pairs, own, before = wait_for_before(pairs, own, before)
-    stages.release_at(gl.where(at.slot == 0, stages.STAGES - 1, at.slot - 1))
+    release(stages, gl.where(at.slot == 0, stages.STAGES - 1, at.slot - 1))
     return add_to_pairs(pairs, before, scales.products(of_before)), own, before, of_own
 
 
@@ -95,7 +103,7 @@ def multiply_two(parts, stages, scales, step, end, FIRST: gl.constexpr, WIDTH: g
         pairs = add_to_pairs(pairs, wait_for_parts(two, WIDTH), scales.products(of_two))
     else:
         pairs = add_to_pairs(pairs, wait_for_parts(one, WIDTH), scales.products(of_one))
-    stages.release_at(at.slot)
+    release(stages, at.slot)
     return unpack(pairs, parts)
 
 
@@ -111,7 +119,7 @@ def multiply_one(parts, stages, scales, step, end, FIRST: gl.constexpr, WIDTH: g
         then = at.after(stages, first)
         stages.wait_at(then.slot, then.parity, then.step < end)
         own = wait_for_parts(own, WIDTH)
-        stages.release_at(at.slot)
+        release(stages, at.slot)
         pairs = add_to_pairs(pairs, own, scales.products(of_own))
         at = then
     return unpack(pairs, parts)

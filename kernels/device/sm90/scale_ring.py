@@ -8,6 +8,8 @@ them knows from the address where they lie. Rows of A whose scales are not conti
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from kernels.device.sm90.tile_queue import own
+
 WORD = gl.constexpr(4)  # bytes of a scale
 PACK = gl.constexpr(4)  # scales in 16 bytes
 CHUNK = gl.constexpr(32)  # lines whose scales of B come at once, by a thread each
@@ -103,6 +105,12 @@ class ScaleRing:
     ROWS: gl.constexpr  # of A, in a power of two
     PLACES: gl.constexpr
     SWAP: gl.constexpr
+    IN_CLUSTER: gl.constexpr
+
+    @gluon.jit
+    def address(self, memory):
+        """Of shared memory, as assembly here takes it."""
+        return own(memory) if self.IN_CLUSTER else memory
 
     @gluon.jit
     def is_bulk(self, low, a_stride, a_step):
@@ -129,8 +137,8 @@ class ScaleRing:
         )
         gl.inline_asm(
             ASSEMBLY, "r,r,r,r,r,l,l,r,r,r,~{memory}",
-            [stages.empty, stages.ready, self.of_a, slot, parity, source.to(gl.int64) & -16,
-             a_step.to(gl.int64) * WORD, size, count, lines],
+            [self.address(stages.empty.index(0)), self.address(stages.ready.index(0)), self.address(self.of_a), slot,
+             parity, source.to(gl.int64) & -16, a_step.to(gl.int64) * WORD, size, count, lines],
             [], is_pure=False,
         )  # fmt: skip
 
@@ -141,7 +149,7 @@ class ScaleRing:
         lane = gl.arange(0, lanes_of(self.ROWS), gl.BlockedLayout([1], [32], [1], [0]))
         sources = source + gl.minimum(lane, rows - 1).to(gl.int64) * a_stride
         offs = (at * words_of(self.ROWS, self.SWAP) + low + lane) * WORD
-        gather(self.of_a, offs, sources, lane < self.ROWS)
+        gather(self.address(self.of_a), offs, sources, lane < self.ROWS)
 
     @gluon.jit
     def gather_columns(self, line, count, sources, step, lines, PLACE: gl.constexpr = 0):
@@ -149,8 +157,8 @@ class ScaleRing:
         From a line's to the next are `step` elements, and there are so many lines. Others' places are left alone: what
         comes there later may come sooner."""
         lane = gl.arange(0, CHUNK, gl.BlockedLayout([1], [32], [1], [0]))
-        own = sources[0] + gl.minimum(lane, lines - 1).to(gl.int64) * step
-        gather(self.of_b, ((line + lane & KEPT - 1) + PLACE * KEPT) * WORD, own, lane < count)
+        from_b = sources[0] + gl.minimum(lane, lines - 1).to(gl.int64) * step
+        gather(self.address(self.of_b), ((line + lane & KEPT - 1) + PLACE * KEPT) * WORD, from_b, lane < count)
         if len(sources) > 1:
             self.gather_columns(line, count, sources[1:], step, lines, PLACE + 1)
 
@@ -163,21 +171,24 @@ class ScaleRing:
             offs = (low + FIRST + gl.arange(0, COUNT, layout)) * WORD
             at = line * (words_of(self.ROWS, self.SWAP) * WORD)
             return gl.inline_asm(
-                load_words, ("=&f", "r", "r", "r"), [self.of_a, at, offs], offs.to(gl.float32).type, is_pure=False
-            )
+                load_words, ("=&f", "r", "r", "r"), [self.address(self.of_a), at, offs], offs.to(gl.float32).type,
+                is_pure=False,
+            )  # fmt: skip
 
     @gluon.jit
     def column_at(self, line, place):
         """B's of a place, a number for all threads."""
         at = ((line & KEPT - 1) + place * KEPT) * WORD
         return gl.inline_asm(
-            "{ .reg .b32 at;\nadd.u32 at, $1, $2;\nld.shared.f32 $0, [at]; }", "=f,r,r", [self.of_b, at], gl.float32,
-            is_pure=False,
+            "{ .reg .b32 at;\nadd.u32 at, $1, $2;\nld.shared.f32 $0, [at]; }", "=f,r,r", [self.address(self.of_b), at],
+            gl.float32, is_pure=False,
         )  # fmt: skip
 
 
 @gluon.jit
-def make_ring(LINES: gl.constexpr, ROWS: gl.constexpr, PLACES: gl.constexpr, SWAP: gl.constexpr):
+def make_ring(
+    LINES: gl.constexpr, ROWS: gl.constexpr, PLACES: gl.constexpr, SWAP: gl.constexpr, IN_CLUSTER: gl.constexpr = False
+):  # fmt: skip
     layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     WORDS: gl.constexpr = words_of(ROWS, SWAP)
     if SWAP:
@@ -185,7 +196,7 @@ def make_ring(LINES: gl.constexpr, ROWS: gl.constexpr, PLACES: gl.constexpr, SWA
     else:
         of_a = gl.allocate_shared_memory(gl.float32, [LINES * WORDS // 4, 4], layout)
     of_b = gl.allocate_shared_memory(gl.float32, [PLACES, KEPT], layout)
-    return ScaleRing(of_a, of_b, ROWS, PLACES, SWAP)
+    return ScaleRing(of_a, of_b, ROWS, PLACES, SWAP, IN_CLUSTER)
 
 
 @gluon.jit

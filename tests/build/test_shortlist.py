@@ -1,6 +1,7 @@
 """The build step that makes shortlists: what it keeps, what it needs, what it says. Chooses nothing itself."""
 
 import dataclasses
+import re
 
 import pytest
 from sample import sample_artifact
@@ -42,6 +43,15 @@ def test_the_number_of_processes_changes_nothing(tmp_path, few):
     rows = rows_of(90)
     one, three = (made.shortlists(rows, generated(rows), tmp_path / str(jobs), jobs) for jobs in (1, 3))
     assert one == three
+
+
+def test_a_list_is_the_same_beside_another_target_s_rows(tmp_path, few):
+    own = rows_of(90)
+    both = in_table_order([*rows_of(80), *own])
+    alone, beside = (made.shortlists(rows, generated(rows), tmp_path / str(len(rows)), 1) for rows in (own, both))
+    lists = [re.findall(r"static const .*?noted_(\d+)\S+ = (.*?);", text, re.S) for text in (alone, beside)]
+    ((first, words),), ((later, same),) = lists
+    assert int(first) == 0 < int(later) and words == same
 
 
 def test_what_is_kept_is_of_what_chooses_and_of_no_kernel():

@@ -177,7 +177,7 @@ def test_workspace_and_explain_take_every_case(ragged):
 @needs(90)
 @in_stand_in()
 def test_a_shared_b_has_the_workspace_of_its_dense_product():
-    sizes = {"m": 1, "n": 64, "k": 8192, "lda": 8192, "ldb": 64, "ldd": 64}
+    sizes = {"m": 1, "n": 64, "k": 32768, "lda": 32768, "ldb": 64, "ldd": 64}
     dense = Call("gemm", **sizes).workspace()
     assert dense > 0 and Call("grouped_mm", **sizes, shared_b=1, offs=0).workspace() == dense
     space = {"workspace": at(6), "workspace_bytes": 1 << 16}

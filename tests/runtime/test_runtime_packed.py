@@ -93,13 +93,13 @@ def test_a_tail_is_zeroed_if_asked():
 def test_a_call_that_runs_better_with_a_workspace_is_given_one():
     """One B for all groups is a dense product, which shares K between blocks where there are few tiles."""
     install()
-    a, b, out = Tensor(at(0), (1, 8192)), Tensor(at(1), (8192, 64)), Tensor(at(3), (1, 64))
+    a, b, out = Tensor(at(0), (1, 32768)), Tensor(at(1), (32768, 64)), Tensor(at(3), (1, 64))
     offsets, stream = Tensor(at(5), (3,), "int32"), new_stream()
     libgemm.grouped_gemm_jagged(a, b, offsets, out=out, stream=stream)
     workspace = torch.made[-1]
     assert values(launches()[0])["semaphores"] == workspace.data_ptr() and workspace.pool == stream
     made = len(torch.made)
-    libgemm.grouped_mm(a, Tensor(at(1), (2, 8192, 64)), Tensor(at(5), (2,), "int32"), out=out)
+    libgemm.grouped_mm(a, Tensor(at(1), (2, 32768, 64)), Tensor(at(5), (2,), "int32"), out=out)
     assert len(torch.made) == made  # the kernel over groups wants none
 
 

@@ -186,7 +186,7 @@ def test_a_known_call_that_turns_an_operand_has_a_workspace_of_its_own():
 @in_stand_in()
 def test_a_known_call_has_a_workspace_of_its_own():
     install()
-    a, b, out = Tensor(at(0), (1, 8192)), Tensor(at(1), (8192, 64)), Tensor(at(3), (1, 64))
+    a, b, out = Tensor(at(0), (1, 32768)), Tensor(at(1), (32768, 64)), Tensor(at(3), (1, 64))
     for _ in range(4):
         libgemm.grouped_gemm_jagged(a, b, ends(3), out=out)
     spaces = [made.pointer for made in torch.made]

@@ -74,7 +74,7 @@ def tile_of(v: Variant) -> list:
     return [v.family.name, cut, v.config.block_m, v.config.block_n]
 
 
-def with_other_words(measured: Measured, chosen: dict[str, list[int]]) -> dict[str, list[set[int]]]:
+def for_other_types_and_activations(measured: Measured, chosen: dict[str, list[int]]) -> dict[str, list[set[int]]]:
     """layout -> of its tiles those that ship with other types as well, and those that ship with activations."""
     found = {}
     for layout, own in chosen.items():
@@ -190,10 +190,11 @@ def tune(
           f"mean {regret.mean():.4f}, most {regret[-1]:.2f}")  # fmt: skip
     tiles = {layout: [tile_of(measured.tiles[measured.names[i]]) for i in own] for layout, own in chosen.items()}
     with_fit = ships & np.isin(np.arange(len(measured.names)), fitted)
+    more = for_other_types_and_activations(measured, chosen) if op == "gemm" else {}
     return {
         "origin": origin,
         "tiles": tiles if op == "gemm" else tiles[LAYOUTS[0]],
-        "known": winners(measured, with_fit, with_other_words(measured, chosen) if op == "gemm" else {}),
+        "known": winners(measured, with_fit, more),
         "fits": fits,
     }
 

@@ -284,9 +284,9 @@ def tile_of(name: str) -> str:
     return ROWS[name].fit_name
 
 
-KNOWN = {(m, n, k, layout): [] for m, n, k, _, layout, _ in tuned(90).known}  # the winner first
+KNOWN: dict[tuple, list[str]] = {}  # the winner first
 for *_shape, _, _layout, _tile in tuned(90).known:
-    KNOWN[(*_shape, _layout)].append(_tile)
+    KNOWN.setdefault((*_shape, _layout), []).append(_tile)
 SPLITS = {row.fit_name: row.family.split for row in ROWS.values()}
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import random
-import re
 
 import pytest
 from shipped import shipped
@@ -24,60 +23,15 @@ def gluon_rows(makes_descriptors: bool) -> dict[str, list]:
     return found
 
 
-def waits_in_a_row(variant) -> bool:
-    """Whether its main loop (promote_blocks.py) waits by the compiler's own instruction, as in clusters, for a step
-    that may follow another with no barrier in between. The passes would have the warps meet there. Nothing needs it:
-    what a warp has read it says after a barrier of its own, in `release`."""
-    shares = variant.config.cluster > 1 and variant.family.cooperative and not variant.family.swap_ab
-    return shares and "blocks" in variant.guard
-
-
 ROWS = gluon_rows(makes_descriptors=False)
-WAITING = [variant for rows in ROWS.values() for variant in rows if waits_in_a_row(variant)]
 
 
 @pytest.mark.parametrize("kernel", sorted(ROWS))
 def test_a_row_of_each_kernel_drawn_anew_has_the_bytes_that_it_has_with_the_passes(monkeypatch, kernel):
-    rows = [variant for variant in ROWS[kernel] if not waits_in_a_row(variant)]
-    variant = random.Random(f"{SEED} {kernel}").choice(rows)
+    variant = random.Random(f"{SEED} {kernel}").choice(ROWS[kernel])
     own = shipped(variant)
     monkeypatch.setattr(aot_compile, "synchronized_as_written", contextlib.nullcontext)
     assert compile_variant(variant).cubin == own.cubin, f"{variant.name} lacks a fence or a barrier (seed {SEED})"
-
-
-def text_of(variant) -> list[str]:
-    with offline(variant) as (target, record, cache):
-        *_, ptx = run_triton(variant, target, record, cache, False)
-    return ptx.splitlines()
-
-
-# The compiler's instruction, which may be skipped.
-WAIT = r"\t// begin inline asm\n\t\n\{\n(\t@!%p\d+ bra\.uni skipWait;\n)?\t\.reg \.pred complete;\n\twaitLoop:\n"
-
-
-def begins_with_wait(lines: list[str]) -> bool:
-    return re.match(WAIT, "\n".join(lines[:7])) is not None
-
-
-def only_meets_before_waits(own: list[str], more: list[str]) -> bool:
-    """Whether all that a text has beside another are barriers of a warpgroup right before it waits, one at least."""
-    at = 0
-    for i, line in enumerate(more):
-        if at < len(own) and line == own[at]:
-            at += 1
-        elif not (re.fullmatch(r"\tbar\.sync \t\d+, 128;", line) and begins_with_wait(more[i + 1 :])):
-            return False
-    return at == len(own) < len(more)
-
-
-def test_rows_that_wait_twice_in_a_row_lack_nothing_else(monkeypatch):
-    variant = random.Random(SEED).choice(WAITING)
-    own = text_of(variant)
-    monkeypatch.setattr(aot_compile, "synchronized_as_written", contextlib.nullcontext)
-    with_passes = text_of(variant)
-    assert only_meets_before_waits(own, with_passes), f"{variant.name} lacks a fence or a barrier (seed {SEED})"
-    barrier = next(i for i, line in enumerate(own) if "bar.sync" in line and not begins_with_wait(own[i + 1 :]))
-    assert not only_meets_before_waits(own[:barrier] + own[barrier + 1 :], with_passes)  # and one more would be told
 
 
 def test_a_kernel_whose_barriers_are_not_written_has_other_bytes_with_the_passes(monkeypatch):

@@ -223,6 +223,8 @@ class Stages:
     @gluon.jit
     def wait_at(self, slot, parity, there):
         """Until the stage at `slot` is ready, if a step is `there`; of the loop that knows its place in the ring."""
+        if self.CLUSTER > 1:
+            gl.barrier()  # elsewhere `release` has one
         bar = self.ready.index(slot)
         there = gl.to_tensor(there)
         if self.IN_CLUSTER:

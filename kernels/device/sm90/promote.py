@@ -11,7 +11,7 @@ from triton.experimental.gluon import language as gl
 
 from kernels.device.sm90.edges import wait_trimmed
 from kernels.device.sm90.mainloop import element_of, part_types, registers_of, step_assembly, tied, wait_for_parts
-from kernels.device.sm90.promote_blocks import multiply_blocks
+from kernels.device.sm90.promote_blocks import meet_readers, multiply_blocks
 
 
 @gluon.jit
@@ -21,14 +21,6 @@ def read(scales, parts, stages, step, LINE: gl.constexpr, FIRST: gl.constexpr):
         return scales[0].read(parts, step % stages.STAGES * LINES + LINE, step * LINES + LINE, FIRST)
     else:
         return ()
-
-
-@gluon.jit
-def release(scales, stages, step):
-    """Once all warps have read its scales: in a cluster the word itself waits for none."""
-    if len(scales) > 0 and stages.CLUSTER > 1:
-        gl.barrier()
-    stages.release(step)
 
 
 @gluon.jit
@@ -129,7 +121,9 @@ def multiply_ahead(parts, stages, scales, step, count, edges, FIRST: gl.constexp
         parts = add(scales, parts, wait_for_parts(two, WIDTH), of_two)
     else:
         parts = add(scales, parts, wait_for_parts(one, WIDTH), of_one)
-    release(scales, stages, step)
+    if len(scales) > 0:
+        meet_readers(stages)
+    stages.release(step)
     return parts, step + 1
 
 
@@ -161,7 +155,9 @@ def multiply_promoted(
                 of_own = read(scales, parts, stages, step, line, FIRST)
                 own = multiply_line(parts, stages, step, line, FIRST, WIDTH)
                 if line == LINES - 1:
-                    release(scales, stages, step)
+                    if len(scales) > 0:
+                        meet_readers(stages)
+                    stages.release(step)
                 parts = add(scales, parts, own, of_own)
             step += 1
         return parts, step

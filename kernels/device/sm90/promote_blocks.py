@@ -63,11 +63,11 @@ def wait_for_before(pairs, own, before):
 
 
 @gluon.jit
-def release(stages, slot):
-    """Once all warps have read its scales: in a cluster the word itself waits for none."""
+def meet_readers(stages):
+    """Before a stage is released with no wait since its scales were read: in a cluster no warp waits there for another,
+    which may still read them."""
     if stages.CLUSTER > 1:
         gl.barrier()
-    stages.release_at(slot)
 
 
 @gluon.jit
@@ -78,7 +78,7 @@ def follow(pairs, own, before, of_before, stages, scales, parts, at, FIRST: gl.c
     pairs, own, before = begin_beside(pairs, own, before, stages, at, WIDTH)
     of_own = scales.read(parts, at.slot, at.step, FIRST)
     pairs, own, before = wait_for_before(pairs, own, before)
-    release(stages, gl.where(at.slot == 0, stages.STAGES - 1, at.slot - 1))
+    stages.release_at(gl.where(at.slot == 0, stages.STAGES - 1, at.slot - 1))
     return add_to_pairs(pairs, before, scales.products(of_before)), own, before, of_own
 
 
@@ -103,7 +103,8 @@ def multiply_two(parts, stages, scales, step, end, FIRST: gl.constexpr, WIDTH: g
         pairs = add_to_pairs(pairs, wait_for_parts(two, WIDTH), scales.products(of_two))
     else:
         pairs = add_to_pairs(pairs, wait_for_parts(one, WIDTH), scales.products(of_one))
-    release(stages, at.slot)
+    meet_readers(stages)
+    stages.release_at(at.slot)
     return unpack(pairs, parts)
 
 
@@ -119,7 +120,7 @@ def multiply_one(parts, stages, scales, step, end, FIRST: gl.constexpr, WIDTH: g
         then = at.after(stages, first)
         stages.wait_at(then.slot, then.parity, then.step < end)
         own = wait_for_parts(own, WIDTH)
-        release(stages, at.slot)
+        stages.release_at(at.slot)
         pairs = add_to_pairs(pairs, own, scales.products(of_own))
         at = then
     return unpack(pairs, parts)

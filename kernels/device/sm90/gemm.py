@@ -64,7 +64,10 @@ def consume(
                 parts, stages, own, step, count, FIRST, tiles.RIGHT, REGISTERS, not PINGPONG
             )
         else:
-            parts, step = multiply(parts, stages, step, count, 0, FIRST, tiles.RIGHT, False)
+            last = stages.BLOCK_K
+            if not tiles.SPLIT:
+                last = tiles.K - (start + count - 1) * stages.BLOCK_K
+            parts, step = multiply(parts, stages, step, count, last, FIRST, tiles.RIGHT, CUT=not tiles.SPLIT)
         if PINGPONG:
             mbarrier.arrive(turns.index(1 - NUMBER), count=1)
         if not PROMOTE:

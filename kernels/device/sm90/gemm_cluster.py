@@ -117,10 +117,7 @@ def multiply_slice(stages, source, count, ROWS: gl.constexpr, WIDTH: gl.constexp
             last = source.rest - step * stages.BLOCK_K
             if last < stages.BLOCK_K:
                 stages.clear(step, last)
-        if PROMOTE:
-            parts = promote_step(parts, stages, step, WIDTH)
-        else:
-            parts = multiply_step(parts, stages, step, step > 0, 0, WIDTH)
+        parts = promote_step(parts, stages, step, WIDTH) if PROMOTE else multiply_step(parts, stages, step, 0, WIDTH)
         gl.barrier()  # every warp is done with the buffers of the step before this one
         ahead = step + stages.STAGES - 1
         source.fetch(stages, ahead, ahead < count)

@@ -31,6 +31,7 @@ class Runs:
     GROUP: gl.constexpr
     CLUSTER: gl.constexpr  # blocks, each with a tile of its own
     ACROSS: gl.constexpr  # of them side by side, which share the left operand; those below one another share the right
+    SPLIT: gl.constexpr  # a unit has part of its tile's K
 
     @gluon.jit
     def first(self):
@@ -76,7 +77,7 @@ def make_runs(
     steps = rows * columns * steps_of_tile
     begin = gl.minimum(gl.program_id(0) // CLUSTER * stream_steps, steps)
     end = gl.minimum(begin + stream_steps, steps)
-    return Runs(rows, columns, steps_of_tile, begin, end, LEFT, RIGHT, GROUP, CLUSTER, ACROSS)
+    return Runs(rows, columns, steps_of_tile, begin, end, LEFT, RIGHT, GROUP, CLUSTER, ACROSS, True)
 
 
 @gluon.aggregate

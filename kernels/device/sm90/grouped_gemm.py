@@ -14,8 +14,9 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from kernels.device.portable.grouped_gemm import CHUNK, MAX_SIZE, MAX_TILES
 from kernels.device.portable.tiles import rasterise
 from kernels.device.sm90.epilogue import Epilogue
+from kernels.device.sm90.grouped_mm_pingpong import multiply_tile
 from kernels.device.sm90.loader import Operand, Stages, barriers
-from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
+from kernels.device.sm90.mainloop import zero_parts
 from kernels.device.sm90.tile_queue import WorkTile, make_queue
 
 MANY = gl.constexpr(256)  # groups that are passed over together: one warp has few registers here
@@ -250,10 +251,7 @@ def consume(stages, queue, out, turns, FIRST: gl.constexpr, ROWS: gl.constexpr, 
         parts = zero_parts(ROWS, COLS, out.bufs.shape[2])
         mbarrier.wait(turns.index(FIRST), turn)
         turn ^= 1
-        parts, step = multiply(parts, stages, work.step, work.count, work.last, 0, COLS, False, True)
-        mbarrier.arrive(turns.index(1 - FIRST), count=1)
-        parts = wait_for_parts(parts, COLS)
-        stages.release(step + stages.STAGES - 1, work.count > 0)
+        parts = multiply_tile(parts, stages, turns, work, FIRST, COLS)
         out.store(parts, FIRST, work, tile)
         n += 2
         work = queue.receive(n)

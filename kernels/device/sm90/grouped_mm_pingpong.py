@@ -97,6 +97,22 @@ def make_group_output(
 
 
 @gluon.jit
+def multiply_tile(
+    zeros, stages, turns, work, CONSUMER: gl.constexpr, COLS: gl.constexpr, CLEAR: gl.constexpr = False
+):  # fmt: skip
+    """The tile's sum, and the other consumer's turn. An empty group's are zeros."""
+    if work.count > 0:
+        parts, step = multiply(zeros, stages, work.step, work.count, work.last, 0, COLS, CLEAR, True)
+        mbarrier.arrive(turns.index(1 - CONSUMER), count=1)
+        parts = wait_for_parts(parts, COLS)
+        stages.release(step + stages.STAGES - 1)
+    else:
+        mbarrier.arrive(turns.index(1 - CONSUMER), count=1)
+        parts = zeros
+    return parts
+
+
+@gluon.jit
 def consume(
     stages, queue, out, turns, FIRST: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, EQUAL: gl.constexpr,
     CLEAR: gl.constexpr,
@@ -111,10 +127,7 @@ def consume(
         parts = zero_parts(ROWS, COLS, out.out.MOST)
         mbarrier.wait(turns.index(FIRST), turn)
         turn ^= 1
-        parts, step = multiply(parts, stages, work.step, work.count, work.last, 0, COLS, CLEAR, True)
-        mbarrier.arrive(turns.index(1 - FIRST), count=1)
-        parts = wait_for_parts(parts, COLS)
-        stages.release(step + stages.STAGES - 1, work.count > 0)
+        parts = multiply_tile(parts, stages, turns, work, FIRST, COLS, CLEAR)
         phase = out.store(parts, FIRST, phase, work)
         n += 2
         work = queue.receive(n)

@@ -54,7 +54,9 @@ def multiply_height(
                 own, stages, blocks, work.step, work.count, FIRST, HEIGHT, REGISTERS, COOP, edges
             )
         else:
-            own, step = multiply(own, stages, work.step, work.count, work.last, FIRST, HEIGHT, edges=edges)
+            own, step = multiply(
+                own, stages, work.step, work.count, work.last, FIRST, HEIGHT, TO_ZEROS=True, edges=edges
+            )
             own = wait_for_parts(own, HEIGHT)
         if not COOP:
             mbarrier.arrive(turns.index(1 - NUMBER), count=1)

@@ -34,6 +34,12 @@ def tied(registers, more):
 
 
 @gluon.constexpr_function
+def outputs(registers, inputs):
+    """Constraints: sums come out, `inputs` integers go in, which are read before all of them is written."""
+    return ",".join(["=&f"] * registers + ["r"] * inputs + ["~{memory}"])
+
+
+@gluon.constexpr_function
 def registers_of(parts):
     """Of a thread, all parts together."""
     rows, warps = parts[0].type.shape[0], parts[0].type.layout.warps_per_cta[0]
@@ -46,12 +52,15 @@ def element_of(dtype):
 
 
 @gluon.constexpr_function
-def step_assembly(parts, width, element, left, right, halves, alone=None, pending=1, kept=0, words=False):
+def step_assembly(
+    parts, width, element, left, right, halves, alone=None, pending=1, kept=0, words=False, adds=True, piece=False
+):  # fmt: skip
     """One step in K: all rows of the accumulator, by `width` columns of it; or the products of line number `alone` of
     the step by themselves. Then a wait until so many are `pending`, None: no wait. Left and right are (LINES, ROWS,
     TURNED, BOX) of the operands. The parts are those of all rows, or, one behind the other, those of the same rows of
-    either half of the left operand. With what is multiplied alone `kept` registers go in and come out besides. An
-    operand is given by its buffers and bytes from there on, or as `words`, the lower half of its descriptor.
+    either half of the left operand. With what is multiplied alone `kept` registers go in and come out besides. Unless
+    it `adds`, the accumulator only comes out. A `piece`: of the step one instruction's K alone, whose number is given
+    last. An operand is given by its buffers and bytes from there on, or as `words`, the lower half of its descriptor.
 
     Registers are numbered part by part, within a part 64 rows by 64 rows. From one instruction's K to the next are 32
     bytes, or 16 lines of 128 bytes where an operand is turned; from one line of a row to the next all rows of a stage.
@@ -63,7 +72,8 @@ def step_assembly(parts, width, element, left, right, halves, alone=None, pendin
     registers = sum(shape[1] for shape in shapes) * own_rows // 128
     k_step = {"bf16": 16, "f16": 16, "tf32": 8, "e4m3": 32}[element]
     turns = f", {int(left[2])}, {int(right[2])}" if k_step == 16 else ""  # of others none can be
-    first_input = registers if alone is not None and not kept else 2 * (registers + kept)
+    by_itself = alone is not None or not adds
+    first_input = registers if by_itself and not kept else 2 * (registers + kept)
 
     def line(operand):
         """Bytes of a line, in which it is swizzled."""
@@ -80,11 +90,8 @@ def step_assembly(parts, width, element, left, right, halves, alone=None, pendin
     def at(operand, k):
         return k * line(operand) if operand[2] else k // 4 * (operand[1] * 128 >> 4) + k % 4 * 2
 
-    address, from_left, from_right, adds = (f"${first_input + i}" for i in (0, 1, 3, 4))
-    lines = [
-        "{ .reg .pred p; .reg .b32 l, r, x; .reg .b64 dl, dr;",
-        f"setp.ne.s32 p, {adds}, 0;" if alone is None else "setp.ne.s32 p, 0, 0;",
-    ]  # fmt: skip
+    address, from_left, from_right, number = (f"${first_input + i}" for i in (0, 1, 3, 4))
+    lines = ["{ .reg .pred p; .reg .b32 l, r, x; .reg .b64 dl, dr;", "setp.ne.s32 p, 0, 0;" if by_itself else ""]
     if words:
         lines += [f"mov.b32 l, ${first_input};", f"mov.b32 r, ${first_input + 1};"]
     else:
@@ -95,8 +102,13 @@ def step_assembly(parts, width, element, left, right, halves, alone=None, pendin
         ]  # fmt: skip
     if warpgroups > 1:
         lines += ["mov.u32 x, %tid.x;", "shr.u32 x, x, 7;", f"mad.lo.u32 l, x, {own_rows // 64 * box(left)}, l;"]
-    lines += ["or.b32 l, l, 65536;"] * (not words) + ["wgmma.fence.sync.aligned;"]
+    lines += ["or.b32 l, l, 65536;"] * (not words)
+    if piece:
+        lines += [f"mad.lo.u32 l, {number}, {at(left, 1)}, l;", f"mad.lo.u32 r, {number}, {at(right, 1)}, r;"]
+    lines += ["wgmma.fence.sync.aligned;"]
     steps = range(4 * left[0]) if alone is None else range(4 * alone, 4 * alone + 4)
+    if piece:  # of the first line, in which they stand one behind the other
+        steps = range(1)
     for k in steps:
         lines += [f"add.u32 x, r, {at(right, k)};", f"mov.b64 dr, {{x, {high(right)}}};"]
         for m in range(own_rows // 64):
@@ -106,10 +118,11 @@ def step_assembly(parts, width, element, left, right, halves, alone=None, pendin
             for _, part in shapes:
                 owned += [f"${first + inside * part // 2 + i}" for i in range(part // 2)]
                 first += rows_of_part * part // 128
+            adding = "p" if by_itself and k == steps[0] else "1"
             lines += [
                 f"add.u32 x, l, {at(left, k) + row // 64 * box(left)};", f"mov.b64 dl, {{x, {high(left)}}};",
                 f"wgmma.mma_async.sync.aligned.m64n{width}k{k_step}.f32.{element}.{element} "
-                f"{{{', '.join(owned[: width // 2])}}}, dl, dr, {'1' if k > steps[0] else 'p'}, 1, 1{turns};",
+                f"{{{', '.join(owned[: width // 2])}}}, dl, dr, {adding}, 1, 1{turns};",
             ]  # fmt: skip
     wait = "" if pending is None else f"wgmma.wait_group.sync.aligned {pending}; "
     return "\n".join([*lines, "wgmma.commit_group.sync.aligned;", f"{wait}}}"])
@@ -129,9 +142,24 @@ def zero_parts(ROWS: gl.constexpr, WIDTH: gl.constexpr, MOST: gl.constexpr, FIRS
 
 
 @gluon.jit
-def multiply_step(parts, stages, step, adds, FIRST: gl.constexpr, WIDTH: gl.constexpr):
-    """The sum with one step more, begun: the left operand's rows from FIRST on by WIDTH of the right one's. Unless
-    `adds`, it counts as zero before. The step before this is done."""
+def begin_sum(like, stages, step, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+    """A sum's first step, begun: of the types that `like` has, in registers that may have held anything. To set them to
+    zero would take the time of an instruction for each two, in which the tensor cores wait."""
+    left = stages.left
+    right = stages.right
+    slot = step % stages.STAGES
+    ASSEMBLY: gl.constexpr = step_assembly(
+        like, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
+        (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES, adds=False,
+    )  # fmt: skip
+    given = (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0))
+    return gl.inline_asm(ASSEMBLY, outputs(registers_of(like), 4), given, part_types(like), is_pure=False)
+
+
+@gluon.jit
+def multiply_step(parts, stages, step, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+    """The sum with one step more, begun: the left operand's rows from FIRST on by WIDTH of the right one's. The step
+    before this is done."""
     left = stages.left
     right = stages.right
     slot = step % stages.STAGES
@@ -139,7 +167,21 @@ def multiply_step(parts, stages, step, adds, FIRST: gl.constexpr, WIDTH: gl.cons
         parts, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
         (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES,
     )  # fmt: skip
-    given = parts + (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0), adds.to(gl.int32))  # noqa: RUF005
+    given = parts + (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0))  # noqa: RUF005
+    return gl.inline_asm(ASSEMBLY, tied(registers_of(parts), 4), given, part_types(parts), is_pure=False)
+
+
+@gluon.jit
+def multiply_piece(parts, stages, step, number, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+    """The same of one instruction's K, which is number `number` of the step's."""
+    left = stages.left
+    right = stages.right
+    slot = step % stages.STAGES
+    ASSEMBLY: gl.constexpr = step_assembly(
+        parts, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
+        (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES, piece=True,
+    )  # fmt: skip
+    given = parts + (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0), number)  # noqa: RUF005
     return gl.inline_asm(ASSEMBLY, tied(registers_of(parts), 5), given, part_types(parts), is_pure=False)
 
 
@@ -154,23 +196,55 @@ def wait_for_parts(parts, WIDTH: gl.constexpr):
 
 
 @gluon.jit
+def ready(stages, step, last, is_last, CLEAR: gl.constexpr, edges):
+    """Once a step may be multiplied. What it brings of K from `last` on is not this tile's, if it is the last one."""
+    stages.wait_ready(step)
+    if len(edges) > 0:
+        edges[0].trim(stages, step)
+    if stages.BY_THREADS:
+        fence_async_shared()  # the tensor cores read what threads wrote
+    if CLEAR:  # noqa: SIM102  (this one is the compiler's, the other the device's)
+        if is_last & (last < stages.BLOCK_K):
+            stages.clear(step, last)
+
+
+@gluon.constexpr_function
+def pieces_of(stages):
+    """Instructions' K in a step where K may end between two of them: of 16-bit operands and one line."""
+    one_line = stages.left.LINES.value == 1 and not stages.BY_THREADS.value
+    return 4 if one_line and stages.left.bufs.dtype.primitive_bitwidth == 16 else 1
+
+
+@gluon.jit
 def multiply(
     parts, stages, step, count, last, FIRST: gl.constexpr, WIDTH: gl.constexpr, CLEAR: gl.constexpr = False,
-    MAY_SKIP: gl.constexpr = False, edges=(),
+    CUT: gl.constexpr = False, TO_ZEROS: gl.constexpr = False, edges=(),
 ):  # fmt: skip
-    """The sum over `count` steps from number `step` on, begun; and the number after them. CLEAR: what the last step
-    brings of K from `last` on is not this tile's. MAY_SKIP: there may be no step, which costs registers. Edges: where K
-    of the tile begins and ends within a line."""
-    for i in range(count if MAY_SKIP else gl.maximum(count, 1)):
-        stages.wait_ready(step)
-        if len(edges) > 0:
-            edges[0].trim(stages, step)
-        if stages.BY_THREADS:
-            fence_async_shared()  # the tensor cores read what threads wrote
-        if CLEAR:  # noqa: SIM102  (this one is the compiler's, the other the device's)
-            if (i == count - 1) & (last < stages.BLOCK_K):
-                stages.clear(step, last)
-        parts = multiply_step(parts, stages, step, i > 0, FIRST, WIDTH)
+    """The sum over `count` steps, at least one, begun, of the types that `parts` have; and the number after them. Of
+    the last step K is `last` deep. CLEAR: what the step brings beyond is another tile's. CUT: no instruction is spent
+    on what is beyond. TO_ZEROS: added to `parts`, which are zeros: where loops of several widths end in one place and
+    each makes its sum anew, the assembler waits for every instruction. Edges: where K of the tile begins and ends
+    within a line."""
+    count = gl.maximum(count, 1)
+    whole = count
+    PIECES: gl.constexpr = pieces_of(stages) if CUT else 1
+    if PIECES > 1:
+        cut = (count > 1) & (last <= stages.BLOCK_K - stages.BLOCK_K // PIECES)
+        whole -= cut.to(gl.int32)
+    if not TO_ZEROS:
+        ready(stages, step, last, count == 1, CLEAR, edges)
+        parts = begin_sum(parts, stages, step, FIRST, WIDTH)
+        step += 1
+    BEGUN: gl.constexpr = 0 if TO_ZEROS else 1
+    for i in range(BEGUN, whole):
+        ready(stages, step, last, i == count - 1, CLEAR, edges)
+        parts = multiply_step(parts, stages, step, FIRST, WIDTH)
         stages.release(step + stages.STAGES - 1, i > 0)  # the one before this is done
         step += 1
+    if PIECES > 1:
+        for i in range(gl.where(cut, gl.cdiv(last, stages.BLOCK_K // PIECES), 0)):
+            ready(stages, step, last, i == 0, CLEAR, edges)
+            parts = multiply_piece(parts, stages, step, i, FIRST, WIDTH)
+            stages.release(step + stages.STAGES - 1, i == 0)
+        step += cut.to(gl.int32)
     return parts, step

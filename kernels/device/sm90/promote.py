@@ -10,7 +10,15 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from kernels.device.sm90.edges import wait_trimmed
-from kernels.device.sm90.mainloop import element_of, part_types, registers_of, step_assembly, tied, wait_for_parts
+from kernels.device.sm90.mainloop import (
+    element_of,
+    outputs,
+    part_types,
+    registers_of,
+    step_assembly,
+    tied,
+    wait_for_parts,
+)
 from kernels.device.sm90.promote_blocks import meet_readers, multiply_blocks
 
 
@@ -38,12 +46,6 @@ def add(scales, parts, own, read):
         return scales[0].add(parts, own, read)
     else:
         return add_parts(parts, own)
-
-
-@gluon.constexpr_function
-def outputs(registers, inputs):
-    """Constraints: sums come out, `inputs` integers go in, which are read before all of them is written."""
-    return ",".join(["=&f"] * registers + ["r"] * inputs + ["~{memory}"])
 
 
 @gluon.jit

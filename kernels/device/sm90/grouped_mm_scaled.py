@@ -53,14 +53,15 @@ def multiply_height(
             own, _ = multiply_promoted(
                 own, stages, blocks, work.step, work.count, FIRST, HEIGHT, REGISTERS, COOP, edges
             )
+            if not COOP:
+                mbarrier.arrive(turns.index(1 - NUMBER), count=1)
         else:
             own, step = multiply(
-                own, stages, work.step, work.count, work.last, FIRST, HEIGHT, TO_ZEROS=True, edges=edges
+                own, stages, work.step, work.count, work.last, FIRST, HEIGHT, TO_ZEROS=stages.SWAP, edges=edges
             )
+            if not COOP:
+                mbarrier.arrive(turns.index(1 - NUMBER), count=1)
             own = wait_for_parts(own, HEIGHT)
-        if not COOP:
-            mbarrier.arrive(turns.index(1 - NUMBER), count=1)
-        if not PROMOTE:
             stages.release(step + stages.STAGES - 1)
         return own + parts[COUNT:]
 

@@ -28,9 +28,9 @@ def multiply_rows(
     MIDDLE: gl.constexpr = (MORE + MOST) // 32 * 16
     if (MIDDLE == MORE) | (MOST <= LEAST):
         parts, step = multiply(parts, stages, work.step, work.count, work.last, FIRST, MOST, TO_ZEROS=True)
-        parts = wait_for_parts(parts, MOST)
         if not COOP:
             mbarrier.arrive(turns.index(1 - NUMBER), count=1)
+        parts = wait_for_parts(parts, MOST)
         stages.release(step + stages.STAGES - 1)
         return parts
     else:

@@ -234,6 +234,8 @@ def multiply(
     if not TO_ZEROS:
         ready(stages, step, last, count == 1, CLEAR, edges)
         parts = begin_sum(parts, stages, step, FIRST, WIDTH)
+        if stages.CLUSTER == 1:
+            gl.barrier()  # all are past this step's barrier; from here on `release` has one, in clusters the wait
         step += 1
     BEGUN: gl.constexpr = 0 if TO_ZEROS else 1
     for i in range(BEGUN, whole):

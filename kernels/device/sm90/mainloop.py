@@ -142,47 +142,30 @@ def zero_parts(ROWS: gl.constexpr, WIDTH: gl.constexpr, MOST: gl.constexpr, FIRS
 
 
 @gluon.jit
-def begin_sum(like, stages, step, FIRST: gl.constexpr, WIDTH: gl.constexpr):
-    """A sum's first step, begun: of the types that `like` has, in registers that may have held anything. To set them to
-    zero would take the time of an instruction for each two, in which the tensor cores wait."""
+def multiply_step(
+    parts, stages, step, FIRST: gl.constexpr, WIDTH: gl.constexpr, ADDS: gl.constexpr = True, number=None
+):  # fmt: skip
+    """The sum with one step more, begun: the left operand's rows from FIRST on by WIDTH of the right one's. The step
+    before this is done. Of one instruction's K alone, where its `number` in the step is given.
+
+    Unless it ADDS, the sum begins here, of the types that `parts` have, in registers that may have held anything: to
+    set them to zero would take the time of an instruction for each two, in which the tensor cores wait.
+    """
     left = stages.left
     right = stages.right
     slot = step % stages.STAGES
+    PIECE: gl.constexpr = number is not None
     ASSEMBLY: gl.constexpr = step_assembly(
-        like, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
-        (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES, adds=False,
+        parts, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
+        (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES, adds=ADDS, piece=PIECE,
     )  # fmt: skip
     given = (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0))
-    return gl.inline_asm(ASSEMBLY, outputs(registers_of(like), 4), given, part_types(like), is_pure=False)
-
-
-@gluon.jit
-def multiply_step(parts, stages, step, FIRST: gl.constexpr, WIDTH: gl.constexpr):
-    """The sum with one step more, begun: the left operand's rows from FIRST on by WIDTH of the right one's. The step
-    before this is done."""
-    left = stages.left
-    right = stages.right
-    slot = step % stages.STAGES
-    ASSEMBLY: gl.constexpr = step_assembly(
-        parts, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
-        (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES,
-    )  # fmt: skip
-    given = parts + (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0))  # noqa: RUF005
-    return gl.inline_asm(ASSEMBLY, tied(registers_of(parts), 4), given, part_types(parts), is_pure=False)
-
-
-@gluon.jit
-def multiply_piece(parts, stages, step, number, FIRST: gl.constexpr, WIDTH: gl.constexpr):
-    """The same of one instruction's K, which is number `number` of the step's."""
-    left = stages.left
-    right = stages.right
-    slot = step % stages.STAGES
-    ASSEMBLY: gl.constexpr = step_assembly(
-        parts, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
-        (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES, piece=True,
-    )  # fmt: skip
-    given = parts + (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0), number)  # noqa: RUF005
-    return gl.inline_asm(ASSEMBLY, tied(registers_of(parts), 5), given, part_types(parts), is_pure=False)
+    if PIECE:
+        given = given + (number,)  # noqa: RUF005
+    if ADDS:
+        given = parts + given
+    CONSTRAINTS: gl.constexpr = (tied if ADDS else outputs)(registers_of(parts), 4 + PIECE)
+    return gl.inline_asm(ASSEMBLY, CONSTRAINTS, given, part_types(parts), is_pure=False)
 
 
 @gluon.jit
@@ -233,7 +216,7 @@ def multiply(
         whole -= cut.to(gl.int32)
     if not TO_ZEROS:
         ready(stages, step, last, count == 1, CLEAR, edges)
-        parts = begin_sum(parts, stages, step, FIRST, WIDTH)
+        parts = multiply_step(parts, stages, step, FIRST, WIDTH, ADDS=False)
         if stages.CLUSTER == 1:
             gl.barrier()  # all are past this step's barrier; from here on `release` has one, in clusters the wait
         step += 1
@@ -246,7 +229,7 @@ def multiply(
     if PIECES > 1:
         for i in range(gl.where(cut, gl.cdiv(last, stages.BLOCK_K // PIECES), 0)):
             ready(stages, step, last, i == 0, CLEAR, edges)
-            parts = multiply_piece(parts, stages, step, i, FIRST, WIDTH)
+            parts = multiply_step(parts, stages, step, FIRST, WIDTH, number=i)
             stages.release(step + stages.STAGES - 1, i == 0)
         step += cut.to(gl.int32)
     return parts, step

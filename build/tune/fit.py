@@ -23,7 +23,7 @@ import numpy as np
 from bench.suites.records import files, name_of, read
 from build.tune.candidates import candidates, grouped_candidates
 from build.tune.record import Measured
-from build.tune.weights import FOLDS, fit_tiles
+from build.tune.weights import FOLDS, fit_tiles, l2_risk
 from kernels.table import model
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import REFERENCE
@@ -87,13 +87,16 @@ def for_other_types_and_activations(measured: Measured, chosen: dict[str, list[i
 def winners(measured: Measured, fitted: np.ndarray, sets: dict[str, list[set[int]]]) -> list[list]:
     """What people are known to run, as the host sees it, and the tile that won: on average where groups differ in what
     only the device knows. Behind it the best of each of its layout's `sets` that has none of these yet: the winner may
-    not ship with the D, or the activation, that is asked for. `fitted`: [shape][tile], whether that tile ships for the
-    shape and has a fit."""
+    not ship with the D, or the activation, that is asked for. A tile that asks L2 for nearly all it gives counts as
+    slower here too. `fitted`: [shape][tile], whether that tile ships for the shape and has a fit."""
     found = {}
     for i, (row, work) in enumerate(zip(measured.rows, measured.work, strict=True)):
         if row["known"]:
             shape = (work.m, work.n, work.k, work.count, row["layout"])
-            found.setdefault(shape, []).append(np.log(np.where(fitted[i], measured.us[i], np.inf)))
+            logs = np.full(len(measured.names), np.inf)
+            for tile in np.flatnonzero(fitted[i] & np.isfinite(measured.us[i])):
+                logs[tile] = np.log2(measured.us[i, tile]) + l2_risk(measured.design(tile, [i]))[0]
+            found.setdefault(shape, []).append(logs)
     known = []
     for shape, logs in sorted(found.items()):
         us = np.mean(logs, axis=0)

@@ -44,6 +44,17 @@ def test_behind_a_winner_that_other_types_lack_stands_the_best_that_they_have():
     assert known({slow}) == [FAST] and known({slow, thin}) == [FAST, THIN]
 
 
+def test_a_large_product_is_not_won_by_little_by_a_tile_that_asks_l2_for_more_than_it_gives():
+    def winner(size, us):
+        row = {"m": size, "n": size, "k": size, "layout": "nt", "us": {FAST: 10.0, SLOW: us}, "known": True}
+        found = fit.Measured([row], TABLE)
+        return [tile for *_, tile in fit.winners(found, np.isfinite(found.us), {})]
+
+    assert winner(4096, 9.9) == [SLOW]
+    assert winner(8192, 9.9) == [FAST]
+    assert winner(8192, 8.0) == [SLOW]
+
+
 def shapes(count: int) -> list[tuple]:
     draw = random.Random(7)
     found = {KNOWN: None}

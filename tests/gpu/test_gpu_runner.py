@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,6 +36,25 @@ def test_runner_reports(tmp_path):
     assert status == 1 and found["failed"] and found["problems"]
     status, found = runner(tmp_path, "--random", "0")
     assert status == 1 and found["passed"] == 0
+
+
+@pytest.mark.parametrize(("parts", "reserved", "left"), [(7, 30, 1), (7, 14, 0), (2, 30, 1), (2, 22, 0), (1, 100, 0)])
+def test_a_part_leaves_memory_that_no_tensor_uses_to_the_others(monkeypatch, parts, reserved, left):
+    """Of 140 GiB a part of seven has 20, and may hold a quarter of that beside the 10 in use."""
+    monkeypatch.setitem(sys.modules, "triton", None)  # as run.py does, for good
+    from tests.gpu import run
+
+    emptied = []
+    of_all = SimpleNamespace(total_memory=140 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: of_all)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: reserved * 2**30)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 10 * 2**30)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
+    one = run.Run(SimpleNamespace(cuda=True, parts=parts, device=None), 0)
+    one.add("random", [])
+    assert len(emptied) == left and one.checks == {"random": 1}
+    run.Run(SimpleNamespace(cuda=False, parts=parts, device=None), 0).add("random", [])
+    assert len(emptied) == left
 
 
 def test_a_runner_that_is_told_to_end_writes_what_it_found(tmp_path):

@@ -16,6 +16,7 @@ tile that won.
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from kernels.table.sm90 import alone_and_shared, first_of, with_activation, with
 from kernels.table.spec import CUTS, LAYOUTS, Variant
 
 ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other takes
+NOISE = 0.03  # in log2: what one run of many kernels says of two, where a card's clocks are not those of a user's
 KNOWN_SHARE = 0.1  # of a layout's shapes: a tile that was run on fewer is not dropped
 
 # kind -> loss on average, most tiles
@@ -84,11 +86,15 @@ def for_other_types_and_activations(measured: Measured, chosen: dict[str, list[i
     return found
 
 
-def winners(measured: Measured, fitted: np.ndarray, sets: dict[str, list[set[int]]]) -> list[list]:
+def winners(
+    measured: Measured, fitted: np.ndarray, sets: dict[str, list[set[int]]], before: Iterable[tuple] = ()
+) -> list[list]:
     """What people are known to run, as the host sees it, and the tile that won: on average where groups differ in what
     only the device knows. Behind it the best of each of its layout's `sets` that has none of these yet: the winner may
     not ship with the D, or the activation, that is asked for. A tile that asks L2 for nearly all it gives counts as
-    slower here too. `fitted`: [shape][tile], whether that tile ships for the shape and has a fit."""
+    slower here too. `fitted`: [shape][tile], whether that tile ships for the shape and has a fit. `before`: what this
+    gave the last time, which stays where no tile beats it by more than NOISE."""
+    won = {tuple(shape): tile for *shape, tile in reversed(list(before))}  # of one shape the first
     found = {}
     for i, (row, work) in enumerate(zip(measured.rows, measured.work, strict=True)):
         if row["known"]:
@@ -101,6 +107,8 @@ def winners(measured: Measured, fitted: np.ndarray, sets: dict[str, list[set[int
     for shape, logs in sorted(found.items()):
         us = np.mean(logs, axis=0)
         best = [int(us.argmin())]
+        if won.get(shape) in measured.names and us[last := measured.names.index(won[shape])] <= us[best[0]] + NOISE:
+            best = [last]
         for some in sets.get(shape[-1], []):
             if some.isdisjoint(best) and np.isfinite(us[list(some)]).any():
                 best.append(min(some, key=us.__getitem__))
@@ -197,7 +205,7 @@ def tune(
     return {
         "origin": origin,
         "tiles": tiles if op == "gemm" else tiles[LAYOUTS[0]],
-        "known": winners(measured, with_fit, more),
+        "known": winners(measured, with_fit, more, found.known if found else ()),
         "fits": fits,
     }
 

@@ -55,6 +55,19 @@ def test_a_large_product_is_not_won_by_little_by_a_tile_that_asks_l2_for_more_th
     assert winner(8192, 8.0) == [SLOW]
 
 
+def test_a_known_products_tile_stays_until_another_beats_it_by_more_than_noise():
+    def winner(us, before):
+        row = {"m": 64, "n": 4096, "k": 4096, "layout": "nt", "us": {FAST: 10.0, SLOW: us}, "known": True}
+        found = fit.Measured([row], TABLE)
+        every, shape = np.isfinite(found.us), (64, 4096, 4096, 1, "nt")
+        return [tile for *_, tile in fit.winners(found, every, {}, [(*shape, tile) for tile in before])]
+
+    assert winner(9.9, []) == winner(9.9, [SLOW, FAST]) == [SLOW]
+    assert winner(9.9, [FAST]) == winner(9.9, [FAST, SLOW]) == [FAST]
+    assert winner(9.7, [FAST]) == [SLOW]
+    assert winner(9.9, ["a tile that is none any more"]) == [SLOW]
+
+
 def shapes(count: int) -> list[tuple]:
     draw = random.Random(7)
     found = {KNOWN: None}

@@ -133,7 +133,8 @@ class Run:
         self.limit = 0
 
     def add(self, name: str, problems: list[str]) -> None:
-        self.leave_memory()
+        if not problems:
+            self.leave_memory()
         self.checks[name] = self.checks.get(name, 0) + 1
         self.failures[name] = self.failures.get(name, 0) + bool(problems)
         self.problems += [f"{name}: {x}" for x in problems]
@@ -146,7 +147,7 @@ class Run:
 
     def leave_memory(self) -> None:
         """What torch holds of the GPU's memory and no tensor uses goes back where it is a quarter of a part's share:
-        other processes do the other parts on the same GPU (together.py)."""
+        other processes do the other parts on the same GPU (together.py). Not after a failure: the GPU's, it may be."""
         if self.ctx.cuda and self.ctx.parts > 1:
             share = torch.cuda.get_device_properties(self.ctx.device).total_memory / self.ctx.parts
             held = torch.cuda.memory_reserved(self.ctx.device) - torch.cuda.memory_allocated(self.ctx.device)

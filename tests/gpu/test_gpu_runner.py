@@ -53,8 +53,9 @@ def test_a_part_leaves_memory_that_no_tensor_uses_to_the_others(monkeypatch, par
     one = run.Run(SimpleNamespace(cuda=True, parts=parts, device=None), 0)
     one.add("random", [])
     assert len(emptied) == left and one.checks == {"random": 1}
+    one.add("random", ["a GPU that failed gives nothing back"])
     run.Run(SimpleNamespace(cuda=False, parts=parts, device=None), 0).add("random", [])
-    assert len(emptied) == left
+    assert len(emptied) == left and one.failures == {"random": 1}
 
 
 def test_a_runner_that_is_told_to_end_writes_what_it_found(tmp_path):

@@ -24,7 +24,7 @@ from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.block_scales import arrivals, bring_partition, make_block_scales, tile_scales
 from kernels.device.sm90.epilogue import Epilogue, MaskedOutput, SplitOutput, make_output, make_scales
-from kernels.device.sm90.loader import barriers, load_partition, make_stages, meet, prefetch_maps
+from kernels.device.sm90.loader import barriers, begin_first, load_partition, make_stages, meet, prefetch_maps
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import multiply_promoted
 from kernels.device.sm90.scheduler import Tiles
@@ -39,7 +39,6 @@ def consume(
     FIRST: gl.constexpr = 0 if PINGPONG else NUMBER * ROWS
     meet(tiles.CLUSTER)
     stages = stages.of_consumer()
-    gdc_wait()  # what the kernel before this one reads may be our D, what it writes our C
     first = tiles.first()
     stride = tiles.stride()
     step = 0
@@ -50,8 +49,11 @@ def consume(
         stride *= 2
     phase = 0
     turn = 1 - NUMBER  # the first consumer need not wait for its first turn
+    next_left, next_right = tiles.place(first)
+    gdc_wait()  # what the kernel before this one reads may be our D, what it writes our C
     for unit in range(first, tiles.count(), stride):
-        left, right = tiles.place(unit)
+        left = next_left
+        right = next_right
         start, count = tiles.steps(unit)
         asked = out.begin(unit, left + FIRST, right)
         parts = zero_parts(ROWS, tiles.RIGHT, out.MOST)
@@ -70,6 +72,8 @@ def consume(
             parts, step = multiply(parts, stages, step, count, last, FIRST, tiles.RIGHT, CUT=not tiles.SPLIT)
         if PINGPONG:
             mbarrier.arrive(turns.index(1 - NUMBER), count=1)
+        if unit + stride < tiles.count():
+            next_left, next_right = tiles.place(unit + stride)  # while the last step is under way
         if not PROMOTE:
             parts = wait_for_parts(parts, tiles.RIGHT)
             stages.release(step + stages.STAGES - 1)
@@ -101,6 +105,8 @@ def run(
     turns = stages.empty  # a barrier that nobody waits at would lie where others write
     if PINGPONG:
         turns = barriers(2, 1, tiles.CLUSTER > 1)
+    if tiles.CLUSTER == 1:
+        begin_first(tiles, stages)
     gl.barrier()  # barriers are made before anybody waits for one
     # Those that only meet are three warps for a cluster's barrier, which counts them: the compiler fills up to four.
     # A thread's registers: what two or three warpgroups that multiply leave to each.

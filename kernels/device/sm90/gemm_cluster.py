@@ -12,11 +12,11 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.device.portable.tiles import rasterise
 from kernels.device.sm90.epilogue import Epilogue, columns_before
 from kernels.device.sm90.loader import make_stages, thread_number
 from kernels.device.sm90.mainloop import multiply_step, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import add_parts, multiply_line
+from kernels.device.sm90.raster import place_of, quotient
 from kernels.device.sm90.scheduler import slice_of
 
 MOST = gl.constexpr(8)  # blocks in a cluster that every device can hold
@@ -250,7 +250,7 @@ def gemm_cluster(
     )
     buf = sums_buffer(stages)
     unit = gl.program_id(0)
-    row, col = rasterise(unit // splits, gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N), GROUP_M)
+    row, col = place_of(quotient(unit, splits), gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N), GROUP_M)
     row *= BLOCK_M
     col *= BLOCK_N
     first, count = slice_of(K, splits, unit, BLOCK_K)

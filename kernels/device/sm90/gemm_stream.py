@@ -10,10 +10,10 @@ at once could keep each other's blocks out.)
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.device.portable.tiles import rasterise
 from kernels.device.sm90.epilogue import columns_before
 from kernels.device.sm90.gemm import run
 from kernels.device.sm90.loader import make_stages
+from kernels.device.sm90.raster import place_of
 
 
 @gluon.aggregate
@@ -60,7 +60,7 @@ class Runs:
     @gluon.jit
     def place(self, unit):
         """Where this block's tile of a unit begins; it may be outside."""
-        row, column = rasterise(self.tile(unit), self.rows, self.columns, self.GROUP)
+        row, column = place_of(self.tile(unit), self.rows, self.columns, self.GROUP)
         BELOW: gl.constexpr = self.CLUSTER // self.ACROSS
         rank = gl.program_id(0) % self.CLUSTER
         return (row * BELOW + rank % BELOW) * self.LEFT, (column * self.ACROSS + rank // BELOW) * self.RIGHT

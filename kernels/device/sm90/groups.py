@@ -5,6 +5,7 @@ from triton.experimental.gluon import language as gl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.device.portable.tiles import rasterise
+from kernels.device.sm90.raster import place_of, quotient
 from kernels.device.sm90.tile_queue import WorkTile
 
 CHUNK = gl.constexpr(128)  # groups whose ends are read at once
@@ -55,9 +56,10 @@ class Groups:
     def equal_tile(self, tile):
         """Group, and row and column within it, of a tile, where every group has as many."""
         tiles_m = gl.cdiv(self.M, self.BLOCK_M)
-        per_group = tiles_m * gl.cdiv(self.N, self.BLOCK_N)
-        row, col = self.inside(tile % per_group, tiles_m)
-        return tile // per_group, row * self.BLOCK_M, col
+        tiles_n = gl.cdiv(self.N, self.BLOCK_N)
+        group = quotient(tile, tiles_m * tiles_n)
+        row, column = place_of(tile - group * tiles_m * tiles_n, tiles_m, tiles_n, self.GROUP_M)
+        return group, row * self.BLOCK_M, column * self.BLOCK_N
 
     @gluon.jit
     def equal_cut(self, index, seen, start):
@@ -183,15 +185,14 @@ def load_ragged(groups, stages, queue, early=()):
 def load_equal(groups, stages, queue, ALONG: gl.constexpr = False):
     """One warp, where every group has as many tiles: ends cut K, or there are none. ALONG: of 8-bit operands that are
     contiguous along K, where TMA begins at multiples of 16 of them."""
+    index, row, col = groups.equal_tile(gl.program_id(0))  # each place ahead of the wait that would come before it
     gdc_wait()  # what the kernel before this one writes may be our A, B or ends
-    tiles_m = gl.cdiv(groups.M, groups.BLOCK_M)
-    per_group = tiles_m * gl.cdiv(groups.N, groups.BLOCK_N)
+    per_group = gl.cdiv(groups.M, groups.BLOCK_M) * gl.cdiv(groups.N, groups.BLOCK_N)
     step = 0
     sent = 0
     seen = 0
     start = 0
     for tile in range(gl.program_id(0), groups.groups * per_group, gl.num_programs(0)):
-        index, row, col = groups.equal_tile(tile)
         start, depth = groups.equal_cut(index, seen, start)
         seen = index
         begin = start
@@ -212,5 +213,6 @@ def load_equal(groups, stages, queue, ALONG: gl.constexpr = False):
         queue.send(sent, WorkTile(first, end, col, index, step, count, last, height))
         a_plane, b_plane = groups.planes(index)
         step = stages.load_tile(step, count, row, col, begin, a_plane, b_plane, height)
+        index, row, col = groups.equal_tile(tile + gl.num_programs(0))
         sent += 1
     finish(queue, sent, 0, step)

@@ -26,6 +26,7 @@ from kernels.device.sm90.loader_assembly import (
 
 UNIT = gl.constexpr(8)  # rows of a buffer that are swizzled together
 LINE = gl.constexpr(128)
+FULL = gl.constexpr(48)  # blocks, from which on a launch leaves little of a GPU to the one behind it
 
 
 @gluon.constexpr_function
@@ -265,17 +266,45 @@ class Stages:
 
 
 @gluon.jit
+def begun(tiles, stages):
+    """Steps of the first unit that `begin_first` brings."""
+    _, count = tiles.steps(tiles.first())
+    here = (gl.num_programs(0) >= FULL) & (tiles.first() < tiles.count())
+    return gl.where(here, gl.minimum(count, stages.STAGES), 0)
+
+
+@gluon.jit
+def begin_first(tiles, stages):
+    """The first steps' operands, by the warps that a block begins with: it takes a quarter of a microsecond until the
+    others are told what to do. Not where blocks are few: those wait here for the kernel ahead, which runs elsewhere,
+    and the others could be told meanwhile."""
+    steps = begun(tiles, stages)
+    if steps > 0:
+        left, right = tiles.place(tiles.first())
+        first, _ = tiles.steps(tiles.first())
+        gdc_wait()  # what the kernel before this one writes may be our A or B
+        for i in range(steps):
+            stages.fetch(i, left, right, (first + i) * stages.BLOCK_K)
+
+
+@gluon.jit
 def load_partition(tiles, stages):
     """One warp: brings every unit's operands through the pipeline."""
     meet(stages.CLUSTER)
+    left, right = tiles.place(tiles.first())  # each place ahead of the wait that would come before it
+    step = gl.to_tensor(0)
+    if stages.CLUSTER == 1:
+        step = begun(tiles, stages)
+    done = step
     gdc_wait()  # what the kernel before this one writes may be our A or B
-    step = 0
     for unit in range(tiles.first(), tiles.count(), tiles.stride()):
-        left, right = tiles.place(unit)
         first, count = tiles.steps(unit)
-        for i in range(first, first + count):
+        for i in range(first + done, first + count):
             stages.load(step, left, right, i * stages.BLOCK_K)
             step += 1
+        done = done * 0
+        if unit + tiles.stride() < tiles.count():
+            left, right = tiles.place(unit + tiles.stride())
     gdc_launch_dependents()  # all is read or on its way: the next kernel may come
     if stages.CLUSTER > 1:
         for _ in range(stages.STAGES):  # no block leaves while another may still tell its barriers

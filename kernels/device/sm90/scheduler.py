@@ -3,15 +3,15 @@
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.device.portable.tiles import rasterise
+from kernels.device.sm90.raster import place_of, quotient
 
 
 @gluon.jit
 def slice_of(K, splits, unit, BLOCK_K: gl.constexpr):
     """First step in K of a unit, slice unit % splits of its tile, and how many it has: none, or less, past the end."""
     total = gl.cdiv(K, BLOCK_K)
-    each = gl.cdiv(total, splits)
-    first = unit % splits * each
+    each = quotient(total + splits - 1, splits)
+    first = (unit - quotient(unit, splits) * splits) * each
     return first, gl.minimum(each, total - first)
 
 
@@ -78,9 +78,9 @@ class Tiles:
     def place(self, unit):
         """Where this block's tile of a unit begins."""
         if self.SPLIT:
-            unit = unit // self.splits
+            unit = quotient(unit, self.splits)
         BELOW: gl.constexpr = self.CLUSTER // self.ACROSS
-        tile, column = rasterise(unit, self.rows(), self.columns(), self.GROUP)
+        tile, column = place_of(unit, self.rows(), self.columns(), self.GROUP, self.CLUSTER == 1)
         tile *= BELOW
         if BELOW > 1:  # a block without a tile of its own does the last one again, and with beta nothing
             tile += gl.program_id(0) % BELOW

@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.device.sm90.epilogue import Epilogue, columns_before
-from kernels.device.sm90.loader import make_stages, thread_number
+from kernels.device.sm90.loader import kept, make_stages, thread_number
 from kernels.device.sm90.mainloop import multiply_step, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import add_parts, multiply_line
 from kernels.device.sm90.raster import place_of, quotient
@@ -88,12 +88,13 @@ class Slice:
     right_plane: gl.tensor
     k: gl.tensor
     rest: gl.tensor
+    keep: gl.tuple  # how long L2 is to keep either operand; ()
     CLEAR: gl.constexpr  # what follows in K is another group's
 
     @gluon.jit
     def fetch(self, stages, step, pred):
         k = self.k + step * stages.BLOCK_K
-        stages.fetch(step, self.left, self.right, k, self.left_plane, self.right_plane, pred)
+        stages.fetch(step, self.left, self.right, k, self.left_plane, self.right_plane, pred, keep=self.keep)
 
 
 @gluon.jit
@@ -250,7 +251,9 @@ def gemm_cluster(
     )
     buf = sums_buffer(stages)
     unit = gl.program_id(0)
-    row, col = place_of(quotient(unit, splits), gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N), GROUP_M)
+    rows = gl.cdiv(M, BLOCK_M)
+    columns = gl.cdiv(N, BLOCK_N)
+    row, col = place_of(quotient(unit, splits), rows, columns, GROUP_M)
     row *= BLOCK_M
     col *= BLOCK_N
     first, count = slice_of(K, splits, unit, BLOCK_K)
@@ -258,10 +261,10 @@ def gemm_cluster(
     gdc_wait()  # what the kernel before this one writes may be our A, B or C, what it reads our D
     none = gl.to_tensor(0)
     if SWAP:
-        source = Slice(col, row, none, none, first, K - first, False)
+        source = Slice(col, row, none, none, first, K - first, kept(columns, rows), False)
         parts = multiply_slice(stages, source, count, BLOCK_N, BLOCK_M, PROMOTE)
     else:
-        source = Slice(row, col, none, none, first, K - first, False)
+        source = Slice(row, col, none, none, first, K - first, kept(rows, columns), False)
         parts = multiply_slice(stages, source, count, BLOCK_M, BLOCK_N, PROMOTE)
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False, ())
     factors = make_factors(a_scale, b_scale, scaling, SCALED)

@@ -12,7 +12,7 @@ from triton.experimental.gluon import language as gl
 
 from kernels.device.sm90.epilogue import columns_before
 from kernels.device.sm90.gemm import run
-from kernels.device.sm90.loader import make_stages
+from kernels.device.sm90.loader import kept, make_stages
 from kernels.device.sm90.raster import place_of
 
 
@@ -56,6 +56,10 @@ class Runs:
         start = self.tile(unit) * self.steps_of_tile
         first = gl.maximum(self.begin - start, 0)
         return first, gl.minimum(self.end - start, self.steps_of_tile) - first
+
+    @gluon.jit
+    def keep(self):
+        return kept(self.rows, self.columns)
 
     @gluon.jit
     def place(self, unit):

@@ -40,7 +40,7 @@ def grouped_mm_cluster(
     first, count = slice_of(depth, splits, unit, BLOCK_K)  # of a short group none, or fewer
     first *= BLOCK_K
     a_plane, b_plane = groups_at.planes(index)
-    source = Slice(row, col, a_plane, b_plane, start + first, depth - first, TRANS_A and not TRANS_B)
+    source = Slice(row, col, a_plane, b_plane, start + first, depth - first, (), TRANS_A and not TRANS_B)
     parts = multiply_slice(stages, source, count, BLOCK_M, BLOCK_N)
     alpha = gl.where(depth > 0, alpha, 0.0)  # an empty group has no product that Inf could multiply
     epilogue = Epilogue(bias_ptr, N // WHOLE * WHOLE, alpha, beta, activation, ACTIVATE, False, ()).moved(

@@ -26,6 +26,10 @@ from kernels.device.sm90.loader_assembly import (
 
 UNIT = gl.constexpr(8)  # rows of a buffer that are swizzled together
 LINE = gl.constexpr(128)
+# How long L2 keeps what is loaded (PTX ISA, createpolicy.fractional; the bits are those it makes on this architecture):
+# as usual, or no longer than need be, of what nobody reads twice.
+USUAL = gl.constexpr(0x1000000000000000)
+ONCE = gl.constexpr(0x12F0000000000000)
 FULL = gl.constexpr(48)  # blocks, from which on a launch leaves little of a GPU to the one behind it
 
 
@@ -167,34 +171,34 @@ class Stages:
             gl.inline_asm(wait_for_phase(), "r,r,~{memory}", [bar, parity], [], is_pure=False)
 
     @gluon.jit
-    def fetch(self, step, left, right, k, left_plane=0, right_plane=0, pred=1, PART: gl.constexpr = ""):
+    def fetch(self, step, left, right, k, left_plane=0, right_plane=0, pred=1, PART: gl.constexpr = "", keep=()):
         """Bring both operands, from these rows and this step in K on, into buffers that are empty. The bytes are all
         that arrive in this block, whoever sends them. Unless `pred`, nothing; where the right operand comes in runs of
         rows, so many of them. Planes: which of the groups' matrices, where they have one each. PART: see
-        load_assembly."""
+        load_assembly. Keep: how long L2 is to keep left and right; ()."""
         slot = step % self.STAGES
         ASSEMBLY: gl.constexpr = load_assembly(
             facts_of(self.left), facts_of(self.right), self.RANK, LINE * 8 // self.left.bufs.dtype.primitive_bitwidth,
-            self.IN_CLUSTER, gl.num_warps() * 32, PART,
+            self.IN_CLUSTER, gl.num_warps() * 32, PART, len(keep) > 0,
         )  # fmt: skip
         first, first_k = self.right.own_share()
         left_first, left_first_k = self.left.own_share()
         thread = gl.to_tensor(0)
         if gl.num_warps() > 1:
             thread = thread_number()
-        gl.inline_asm(
-            ASSEMBLY, "r,r,r,r,r,r,r,r,r,r,r,r,r,~{memory}",
-            [self.left.bufs, self.left.share_at(slot, left_first, left_first_k), left + left_first, left_plane,
-             self.right.bufs, self.right.share_at(slot, first, first_k), right + first, right_plane,
-             k + left_first_k, k + first_k, self.ready.index(slot), gl.to_tensor(pred).to(gl.int32), thread],
-            [], is_pure=False,
+        CONSTRAINTS: gl.constexpr = "r," * 13 + "l," * len(keep) + "~{memory}"
+        given = (
+            self.left.bufs, self.left.share_at(slot, left_first, left_first_k), left + left_first, left_plane,
+            self.right.bufs, self.right.share_at(slot, first, first_k), right + first, right_plane,
+            k + left_first_k, k + first_k, self.ready.index(slot), gl.to_tensor(pred).to(gl.int32), thread,
         )  # fmt: skip
+        gl.inline_asm(ASSEMBLY, CONSTRAINTS, given + keep, [], is_pure=False)
 
     @gluon.jit
-    def load(self, step, left, right, k, left_plane=0, right_plane=0, runs=1):
+    def load(self, step, left, right, k, left_plane=0, right_plane=0, runs=1, keep=()):
         """The same, once they are empty."""
         self.wait_empty(step)
-        self.fetch(step, left, right, k, left_plane, right_plane, runs)
+        self.fetch(step, left, right, k, left_plane, right_plane, runs, keep=keep)
 
     @gluon.jit
     def load_tile(self, step, count, row, col, k, a_plane, b_plane, height):
@@ -266,6 +270,15 @@ class Stages:
 
 
 @gluon.jit
+def kept(rows, columns):
+    """How long L2 is to keep the left and the right operand of so many rows and columns of tiles: weights that one
+    column of tiles reads leave room for what is read again."""
+    left = gl.where(columns == 1, ONCE, USUAL)
+    right = gl.where(rows == 1, ONCE, USUAL)
+    return (left, right)
+
+
+@gluon.jit
 def begun(tiles, stages):
     """Steps of the first unit that `begin_first` brings."""
     _, count = tiles.steps(tiles.first())
@@ -284,7 +297,7 @@ def begin_first(tiles, stages):
         first, _ = tiles.steps(tiles.first())
         gdc_wait()  # what the kernel before this one writes may be our A or B
         for i in range(steps):
-            stages.fetch(i, left, right, (first + i) * stages.BLOCK_K)
+            stages.fetch(i, left, right, (first + i) * stages.BLOCK_K, keep=tiles.keep())
 
 
 @gluon.jit
@@ -296,11 +309,12 @@ def load_partition(tiles, stages):
     if stages.CLUSTER == 1:
         step = begun(tiles, stages)
     done = step
+    keep = tiles.keep()
     gdc_wait()  # what the kernel before this one writes may be our A or B
     for unit in range(tiles.first(), tiles.count(), tiles.stride()):
         first, count = tiles.steps(unit)
         for i in range(first + done, first + count):
-            stages.load(step, left, right, i * stages.BLOCK_K)
+            stages.load(step, left, right, i * stages.BLOCK_K, keep=keep)
             step += 1
         done = done * 0
         if unit + tiles.stride() < tiles.count():

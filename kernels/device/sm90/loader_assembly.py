@@ -8,7 +8,7 @@ from triton.experimental import gluon
 
 
 @gluon.constexpr_function
-def load_assembly(left, right, rank, k_line, in_cluster, threads, part=""):
+def load_assembly(left, right, rank, k_line, in_cluster, threads, part="", kept=False):
     """A step's boxes of both operands, and their bytes to a barrier, by one of the `threads` that come here (PTX ISA,
     cp.async.bulk.tensor); a box that blocks of a cluster share goes to the same place in each of them. Left and right
     are (PARAMETER, ROWS, LINES, TURNED, BOX, SHARERS, APART, RUN, HALVES) of the operands. A tensor map is a parameter
@@ -16,7 +16,8 @@ def load_assembly(left, right, rank, k_line, in_cluster, threads, part=""):
     and the word to the barrier of the bytes of both, or "right"; "": all.
 
     Inputs: of either operand buffers, bytes from there to what comes, row and plane; of either the first in K; barrier;
-    whether, or how many runs; the thread's number, where there are more than 32.
+    whether, or how many runs; the thread's number, where there are more than 32. `kept`: besides, of either operand how
+    long L2 is to keep it (PTX ISA, createpolicy).
     """
 
     def boxes(operand):
@@ -59,8 +60,8 @@ def load_assembly(left, right, rank, k_line, in_cluster, threads, part=""):
             lines += [
                 f"add.u32 to, own, {to};", f"add.s32 at, ${place + 2}, {row};", f"add.s32 k, ${8 + place // 4}, {k};",
                 f"{check}cp.async.bulk.tensor.{rank + halves}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-                f"{'.multicast::cluster' if shared else ''} [to], [map, {{{at}}}], "
-                f"[{'$10' if shared else 'bar'}]{', mask' if shared else ''};",
+                f"{'.multicast::cluster' if shared else ''}{'.L2::cache_hint' if kept else ''} [to], [map, {{{at}}}], "
+                f"[{'$10' if shared else 'bar'}]{', mask' if shared else ''}{f', ${13 + place // 4}' if kept else ''};",
             ]  # fmt: skip
     return "\n".join([*lines, "done: }"])
 

@@ -3,6 +3,7 @@
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from kernels.device.sm90.loader import kept
 from kernels.device.sm90.raster import place_of, quotient
 
 
@@ -67,6 +68,10 @@ class Tiles:
             return slice_of(self.K, self.splits, unit, self.BLOCK_K)
         else:
             return 0, gl.maximum(gl.cdiv(self.K, self.BLOCK_K), 1)
+
+    @gluon.jit
+    def keep(self):
+        return kept(self.rows(), self.columns())
 
     @gluon.jit
     def inside(self, at, rows, SIZE: gl.constexpr):

@@ -53,6 +53,21 @@ def test_sharers_of_a_turned_operand_bring_each_byte_of_a_stage_once(rows, share
     assert all(end == begin for (_, end), (begin, _) in itertools.pairwise(come))
 
 
+@pytest.mark.parametrize("sharers", [1, 2])
+@pytest.mark.parametrize("kept", [False, True])
+def test_each_copy_says_how_long_l2_keeps_its_own_operand_or_none_does(sharers, kept):
+    """The left operand's word is input 13, the right one's 14, behind the mask of the blocks that share a copy."""
+    assembly = load_assembly(described(128, False, 1), described(64, True, sharers), 2, 64, sharers > 1, 32, kept=kept)
+    copies = re.findall(r"cp\.async\.bulk\.tensor\.\S+ [^;]*;", assembly)
+    left, right = (" [to], [map, {k, at}], ", " [to], [map, {at, k}], ")
+    assert [left in copy for copy in copies] == [True] + [False] * (len(copies) - 1)
+    for copy in copies:
+        assert (".L2::cache_hint [to]" in copy) == kept
+        shared = ", mask" if sharers > 1 and right in copy else ""
+        word = f", ${13 if left in copy else 14}" if kept else ""
+        assert copy.endswith(f"]{shared}{word};")
+
+
 WORDS = {"shr": operator.rshift, "xor": operator.xor, "and": operator.and_, "lt": operator.lt, "eq": operator.eq}
 
 

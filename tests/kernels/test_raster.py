@@ -2,7 +2,9 @@
 float32 of numpy in place of the GPU's; no kernel runs.
 """
 
+import inspect
 import random
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,13 +19,27 @@ SEED = random.SystemRandom().randrange(1 << 32)
 EXACT = raster.EXACT.value
 
 
+TEXT = " ".join(re.findall(r'"([^"]*)"', inspect.getsource(raster.quotient_below.fn))).replace("\\n", " ")
+
+
 def by_reciprocal(a: int, b: int, off: int) -> int:
-    """What quotient_below says in PTX; the reciprocal is `off` by so many of its last places (PTX ISA, rcp.approx: by
-    one at most)."""
-    reciprocal = np.float32(1) / np.float32(b)
-    for _ in range(abs(off)):
-        reciprocal = np.nextafter(reciprocal, np.float32(np.inf * off))
-    return int((np.float32(a) + np.float32(0.5)) * reciprocal)
+    """What quotient_below's instructions make of a and b; the reciprocal is `off` by so many of its last places (PTX
+    ISA, rcp.approx: by one at most)."""
+    found = {"$1": a, "$2": b}
+    for operation, words in re.findall(r"\b([a-z]+\.[\w.]+) ([^;]+);", TEXT):
+        to, *names = words.split(", ")
+        given = [np.uint32(int(x[2:], 16)).view(np.float32) if x.startswith("0f") else found[x] for x in names]
+        if operation == "cvt.rn.f32.u32":
+            found[to] = np.float32(given[0])
+        elif operation == "cvt.rzi.u32.f32":
+            found[to] = int(given[0])
+        elif operation == "rcp.approx.ftz.f32":
+            found[to] = np.float32(1) / given[0]
+            for _ in range(abs(off)):
+                found[to] = np.nextafter(found[to], np.float32(np.inf * off))
+        else:
+            found[to] = {"add.f32": np.add, "mul.f32": np.multiply}[operation](*given)
+    return found["$0"]
 
 
 @pytest.mark.parametrize("off", [-1, 0, 1])

@@ -9,7 +9,7 @@ from kernels.table.boxes import whole_rows
 from kernels.table.dtypes import DTYPES
 from kernels.table.portable import reference_rows
 from kernels.table.sm90 import hopper_variant
-from kernels.table.sm90_grouped import grouped_variant, scaled_variant
+from kernels.table.sm90_grouped import grouped_variant, may_have, scaled_variant
 from kernels.table.spec import LAYOUTS, Problem, Variant
 
 # family -> tiles (rows, columns, steps in K, and blocks of a cluster, as below) that an earlier grid of all powers of
@@ -99,6 +99,8 @@ GROUPED_GRID = {
     ("pingpong", "rows"): ((128, 128), (128, 64), (64, 256), (64, 128), (64, 64)),
     ("cluster", "equal"): ((128, 128), (64, 128), (64, 64)),
     ("pingpong", "equal"): ((128, 192), (128, 128), (64, 128), (64, 64), (64, 32)),
+    ("whole", "equal"): ((128, 192), (128, 128)),
+    ("whole_swap", "equal"): ((192, 128), (64, 128)),
 }
 # The same of 8-bit operands whose rows ends cut, by how sums are added up and with scales of blocks: family -> tiles.
 SCALED_GRID = {
@@ -228,7 +230,7 @@ def grouped_candidates(target: int = 90, types: str = "bf16") -> list[Variant]:
             rows += [scaled_variant(problem, family, "rows", m, n, scales) for family, m, n in own]
             continue
         for (kernel, cut), tiles in GROUPED_GRID.items():
-            if not (cut == "rows" and layout[0] == "t"):
+            if may_have(problem, kernel, cut):
                 rows += [grouped_variant(problem, kernel, cut, *tile) for tile in tiles]
     for row in rows:
         row.check()

@@ -64,7 +64,7 @@ class Boxes:
     def box(self, name: str) -> tuple[str, int, int]:
         """(element type, rows, columns) of what one copy through the descriptor `name` moves, as stored."""
         c = self.config
-        if self.family.by_units and (name in ("a_desc", "b_desc") or not self.family.grouped):
+        if self.family.by_units and (name in ("a_desc", "b_desc") or self.family.whole_tiles):
             return self.unit(name)
         rows, cols = c.block_m, c.block_n // c.parts
         sharers = 2 if self.family.cooperative and self.family.grouped else 1  # warpgroups, each with its left rows

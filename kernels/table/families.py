@@ -43,6 +43,11 @@ class Family:
         return self.name if self.op == "gemm" and self.name else self.own_name
 
     @property
+    def whole_tiles(self) -> bool:
+        """Whether no tile is cut by a group's end, as none of a dense product is: they are those of dense products."""
+        return not self.grouped or "whole" in self.guards
+
+    @property
     def grouped(self) -> bool:
         """Whether it computes many products at once, of which K can be split though there are many."""
         return self.op != "gemm"
@@ -81,6 +86,7 @@ CLUSTER = {
 }  # fmt: skip
 SCALED = TMA | {"module": "sm90.grouped_mm_scaled", "entry": "grouped_mm_scaled"}
 SCALED_SWAP = SCALED | {"swap_ab": True, "balanced": True}
+WHOLE = TMA | {"module": "sm90.grouped_mm_whole", "entry": "grouped_mm_whole", "guards": ("descriptor", "whole")}
 EXPERTS = TMA | {"guards": ("align16", "descriptor", "in_order", "rows"), "swap_ab": True, "balanced": True}
 EXPERTS_CAST = {
     "persistent": True, "by_units": True, "guards": ("blocks", "descriptor", "gated", "halved", "rows", "swish"),
@@ -113,6 +119,8 @@ SM90 = [
     Family("grouped_mm", "scaled_coop", cooperative=True, **SCALED),
     Family("grouped_mm", "scaled_pingpong", **SCALED),
     Family("grouped_mm", "pingpong", "sm90.grouped_mm_pingpong", **TMA),
+    Family("grouped_mm", "whole", **WHOLE),
+    Family("grouped_mm", "whole_swap", swap_ab=True, **WHOLE),
     Family(
         "grouped_mm", "columns", "sm90.grouped_mm_columns", guards=("columns", "descriptor_ab"), persistent=True,
         by_units=True, light_epilogue=True,

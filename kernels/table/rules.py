@@ -24,7 +24,7 @@ def check_tile(row: "Variant") -> None:
     c = row.config
     if "blocks" in row.guard:
         require(row.lies_in_blocks, "block_n", c.block_n, "a multiple of 64 or a divisor of 128, with blocks")
-    if row.family.by_units and not row.family.grouped:
+    if row.family.by_units and row.family.whole_tiles:
         lefts = (128, 192, 256) if row.family.cooperative else (64, 128)
         require(row.left in lefts, "block_n" if row.family.swap_ab else "block_m", row.left, lefts)
         for name, field, rows in (("a_desc", "block_m", c.block_m), ("b_desc", "block_n", c.block_n)):
@@ -47,7 +47,7 @@ def check_tile(row: "Variant") -> None:
         rows = max(row.whole_rows("a_desc"), row.whole_rows("b_desc"))
         least = math.ceil(row.sum_bytes / (rows * c.block_k * DTYPES[row.problem.a].bytes))
         require(c.stages >= least, "stages", c.stages, f"{least} or more: the sum goes where A or B came")
-    if row.family.by_units and not row.family.any_width and row.family.store == "tma" and not row.family.grouped:
+    if row.family.by_units and not row.family.any_width and row.family.store == "tma" and row.family.whole_tiles:
         columns = part_columns(row.problem.d)
         whole = row.right % columns == 0 or row.right in (8, 16, 32)
         field = "block_m" if row.family.swap_ab else "block_n"

@@ -3,7 +3,7 @@
 from kernels.table.dtypes import DTYPES
 from kernels.table.families import EXPERTS_SM90, PACKED_SM90, POINTERS_SM90, Family
 from kernels.table.model import tuned
-from kernels.table.sm90 import row_scale_bytes, with_e5m2
+from kernels.table.sm90 import persistent_config, row_scale_bytes, with_e5m2
 from kernels.table.spec import Config, Problem, Variant, measured_as
 from kernels.table.targets import TARGETS
 
@@ -37,7 +37,12 @@ def grouped_variant(problem: Problem, family: str, cut: str, m: int, n: int, act
     record = PACKED_SM90[family]
     linear = () if record.light_epilogue or activated else ("linear",)
     guard = tuple(sorted((*record.guards, cut, *linear)))
-    return Variant(problem, grouped_config(problem, record, m, n), record.kernel, 90, guard, RATE)
+    line = 128 // DTYPES[problem.a].bytes
+    config = (
+        persistent_config(problem, record, m, n, line) if record.whole_tiles else grouped_config(problem, record, m, n)
+    )
+    assert config is not None
+    return Variant(problem, config, record.kernel, 90, guard, RATE)
 
 
 def is_taken(problem: Problem) -> bool:
@@ -45,13 +50,18 @@ def is_taken(problem: Problem) -> bool:
     return problem.a != "f32" or (problem.precision == "tf32" and problem.layout == "nt")
 
 
+def may_have(problem: Problem, family: str, cut: str) -> bool:
+    """Where ends cut the rows, A has its rows one after the other: within a stored row TMA begins only at multiples of
+    16 bytes, and a group begins anywhere. Whole tiles are there for ends that cut K; to a D in float32 gradients are
+    added as a rule, which they cannot."""
+    if PACKED_SM90[family].whole_tiles:
+        return problem.layout == "tn" and problem.d != "f32" and problem.a != "f32"
+    return (cut == "equal" or problem.layout[0] == "n") and (family == "pingpong" or problem.a != "f32")
+
+
 def tiles_of(problem: Problem) -> list[tuple]:
-    """The tuned tiles that this problem has, in order. Where ends cut the rows, A has its rows one after the other:
-    within a stored row TMA begins only at multiples of 16 bytes, and a group begins anywhere."""
-    return [
-        (kernel, cut, m, n) for kernel, cut, m, n in tuned(90, "grouped_mm").tiles[problem.layout]
-        if (cut == "equal" or problem.layout[0] == "n") and (kernel == "pingpong" or problem.a != "f32")
-    ]  # fmt: skip
+    """The tuned tiles that this problem has, in order."""
+    return [tuple(tile) for tile in tuned(90, "grouped_mm").tiles[problem.layout] if may_have(problem, *tile[:2])]
 
 
 def grouped_rows(problem: Problem):

@@ -111,6 +111,29 @@ def inner_cases(case: Case, activations, large: bool):
         yield cut(case, (700, 0, 65, 1999), m=2000, n=2056)  # many tiles for each block
 
 
+def whole_cases(case: Case, activations, large: bool):
+    """Ends that cut K, or none, of groups of as many rows as a tile, a multiple of 8, and no C: rows of whole tiles
+    take no others."""
+    inner, batch = replace(case, ragged="k"), replace(case, ragged="none")
+    epilogue = {"alpha": -0.5, "bias": "each"}
+    for i, m in enumerate((192, 200, 256, 328, 584)):
+        n = (8, 120, 128, 136, 1000)[i]
+        yield cut(inner, ODD_K, m=m, n=n, wide=i % 2 == 1, tail=i % 3 * 20)
+        yield cut(inner, ODD_K[::-1], m=m, n=n, **epilogue, pads=(8, 16, 0, 8))
+        yield fit(batch, groups=5, m=m, n=n, k=(8, 72, 200)[i % 3], bias=("", "row")[i % 2])
+    for values in neighbours_of(case):
+        yield cut(inner, ODD_K, m=200, n=136, values=values, tail=5)
+        yield cut(inner, (1, 1, 64, 1, 63, 2, 0, 5), m=192, n=128, values=values, bias="each")
+        yield fit(batch, groups=4, m=216, n=136, k=64, values=values)
+    for sizes in ((1000,), (0,), (0, 0, 0), MOSTLY_EMPTY, FULL, (1000, 3, 0, 512), LONG_K):
+        tail = 0 if any(sizes) else 9  # a K of 0 in all reads nothing, and no such row runs
+        yield cut(inner, sizes, m=264, n=24, **epilogue, tail=tail)
+    yield cut(inner, (0, 64, 3, 0), m=192, n=64, alpha=float("inf"), bias="each")  # K = 0 knows no alpha
+    yield fit(batch, groups=1, m=192, n=136, k=200)
+    if large:
+        yield cut(inner, (700, 0, 65, 1999), m=2000, n=2056)  # many tiles for each block
+
+
 def batch_cases(case: Case, activations, large: bool):
     """Groups of equal size."""
     epilogue = {"alpha": -0.5, "beta": 2.0, "bias": "each", "activation": activations[-1]}
@@ -186,6 +209,8 @@ def group_cases(v):
     fits_k = v.a_type == "e4m3" or (v.trans_a and not v.trans_b)
     inner, batch = (shared_inner_cases, shared_batch_cases) if "_cluster" in v.name else (inner_cases, batch_cases)
     kinds = (inner, batch) if fits_k else (batch,)
+    if "_whole" in v.name:
+        kinds = (whole_cases,)
     if "_rows" in v.name or "_columns" in v.name:
         kinds = (rows_cases,) if "_rows" in v.name else (columns_cases,)
     for cases in kinds:

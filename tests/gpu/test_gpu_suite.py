@@ -210,6 +210,18 @@ def test_problems_of_a_row_whose_blocks_share_k_reach_it(layout):
         assert len({getattr(c, field) for c in found}) == count, field
 
 
+def test_problems_of_a_row_of_whole_tiles_reach_it():
+    """That the library takes them: test_capi_grouped_whole.py."""
+    v = {"name": "_descriptor_equal_linear_whole", "op": "grouped_mm", "a_type": "bf16", "d_type": "bf16", "linear": 1}
+    v |= {"precision": "exact", "trans_a": True, "trans_b": False, "single": 1, "target": 90}
+    found = list(cases_groups.group_cases(SimpleNamespace(**v)))
+    assert len(found) > 25 and [c for c in found if not reaches_whole_matrices(c)] == []
+    assert {c.ragged for c in found} == {"k", "none"} and {(c.c, c.beta, c.m % 8) for c in found} == {("none", 0.0, 0)}
+    assert min(c.m for c in found) == 192 and max(c.groups for c in found) == 300
+    for field, count in (("values", 3), ("bias", 3), ("wide", 2)):
+        assert len({getattr(c, field) for c in found}) == count, field
+
+
 def test_a_subnormal_number_of_8_bits_counts_as_a_normal_one_in_what_sums_are_off_by():
     a = torch.tensor([[0.000152587890625, 2.5]]).to(torch.float8_e5m2)
     b = torch.tensor([[-0.34375], [2.0**-9]]).to(torch.float8_e4m3fn)
@@ -292,5 +304,6 @@ def test_a_layer_of_many_rows_may_differ_from_its_parts_by_little(monkeypatch, f
     monkeypatch.setattr(ctx.lib, "moe", lambda *given, **words: honest(*given, **words) * factor)
     for tokens, refused in ((64, wrong), (63, True)):
         monkeypatch.setattr(edge_moe_scaled, "random_layer", lambda seed, tokens=tokens: {**case, "tokens": tokens})
-        assert all(any("not what its parts make" in x for x in found) == refused
+        said = ("not what its parts make", "not what float64 makes", "of its size, one move")
+        assert all(any(words in x for words in said for x in found) == refused
                    for found in edge_moe_scaled.scaled_layers(ctx)), tokens  # fmt: skip

@@ -110,7 +110,8 @@ static libgemm_gemm_args as_gemm(const libgemm_grouped_mm_args *a) {
 }
 
 unsigned grouped_guards(const libgemm_grouped_mm_args *a, const struct operands *o) {
-  return (is_aligned(o) ? GUARD_ALIGN16 : 0) | tma_guards(o) | scaling_guard(a->scaling);
+  unsigned whole = !reads_c(a) && a->m % 8 == 0 ? GUARD_WHOLE : 0;
+  return (is_aligned(o) ? GUARD_ALIGN16 : 0) | tma_guards(o) | scaling_guard(a->scaling) | whole;
 }
 
 /* What copies of A and B could do, where each operand that needs one has all groups in one matrix; nothing where rows

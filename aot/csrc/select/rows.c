@@ -59,6 +59,7 @@ static inline unsigned refused_on(const struct row *row, const struct problem *p
   if (row->pair != terms->pair && row->pair != PAIR_TOLD) return NOT_ITS_PAIR;
   if (p->wants & WANT_BATCH_INVARIANT && !is_batch_invariant(row)) return (row->guard & ~met) | NOT_BATCH_INVARIANT;
   if (row->guard & (GUARD_CLUSTER | GUARD_WORKSPACE)) return refused_to_share(row, p, met, split);
+  if (row->guard & GUARD_WHOLE && p->m < row->block_m) met &= ~(unsigned)GUARD_WHOLE;
   if (row->guard & GUARD_SCRATCH && scratch_workspace(row, p) <= p->workspace_bytes) met |= GUARD_SCRATCH;
   return row->guard & ~met;
 }
@@ -92,6 +93,7 @@ static const struct {
      "ends that cut K of a transposed A and a row-major B (of 8-bit operands: neither), or none; groups that stand "
      "whole rows apart",
      NULL},
+    {GUARD_WHOLE, "groups of as many rows as a tile has, a multiple of 8, beta = 0", NULL},
     {GUARD_LINEAR, "no activation", NULL},
     {NOT_GATED, "gate = 0", NULL},
     {GUARD_GATED, "a gate", NULL},

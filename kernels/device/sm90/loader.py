@@ -171,12 +171,15 @@ class Stages:
             gl.inline_asm(wait_for_phase(), "r,r,~{memory}", [bar, parity], [], is_pure=False)
 
     @gluon.jit
-    def fetch(self, step, left, right, k, left_plane=0, right_plane=0, pred=1, PART: gl.constexpr = "", keep=()):
+    def fetch(
+        self, step, left, right, k, left_plane=0, right_plane=0, pred=1, PART: gl.constexpr = "", keep=(), told=None
+    ):  # fmt: skip
         """Bring both operands, from these rows and this step in K on, into buffers that are empty. The bytes are all
         that arrive in this block, whoever sends them. Unless `pred`, nothing; where the right operand comes in runs of
         rows, so many of them. Planes: which of the groups' matrices, where they have one each. PART: see
-        load_assembly. Keep: how long L2 is to keep left and right; ()."""
+        load_assembly. Keep: how long L2 is to keep left and right; (). Told: a barrier other than the stage's own."""
         slot = step % self.STAGES
+        bar = self.ready.index(slot) if told is None else told
         ASSEMBLY: gl.constexpr = load_assembly(
             facts_of(self.left), facts_of(self.right), self.RANK, LINE * 8 // self.left.bufs.dtype.primitive_bitwidth,
             self.IN_CLUSTER, gl.num_warps() * 32, PART, len(keep) > 0,
@@ -190,7 +193,7 @@ class Stages:
         given = (
             self.left.bufs, self.left.share_at(slot, left_first, left_first_k), left + left_first, left_plane,
             self.right.bufs, self.right.share_at(slot, first, first_k), right + first, right_plane,
-            k + left_first_k, k + first_k, self.ready.index(slot), gl.to_tensor(pred).to(gl.int32), thread,
+            k + left_first_k, k + first_k, bar, gl.to_tensor(pred).to(gl.int32), thread,
         )  # fmt: skip
         gl.inline_asm(ASSEMBLY, CONSTRAINTS, given + keep, [], is_pure=False)
 
@@ -316,7 +319,7 @@ def load_partition(tiles, stages):
         for i in range(first + done, first + count):
             stages.load(step, left, right, i * stages.BLOCK_K, keep=keep)
             step += 1
-        done = done * 0
+        done = gl.to_tensor(0)
         if unit + tiles.stride() < tiles.count():
             left, right = tiles.place(unit + tiles.stride())
     gdc_launch_dependents()  # all is read or on its way: the next kernel may come

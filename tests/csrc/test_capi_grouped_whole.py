@@ -1,0 +1,66 @@
+"""Rows of whole tiles for packed groups: what they ask of groups, launches, and that they are chosen. No numerics."""
+
+import pytest
+from built import needs
+from calls import GROUPS, K, at, last_launch, ok, refused, values
+from libgemm._library import text
+from libgemm.inspect import variants
+from stand_in import in_stand_in
+from test_capi_fast import MULTIPROCESSORS
+from test_capi_grouped_fast import INNER, NOTHING, TYPES, call
+
+pytestmark = needs(90)  # these rows are Hopper's
+
+
+def whole_rows() -> list:
+    return [v for v in variants() if v.name.endswith("_whole")]
+
+
+def packed(v, ragged: int = INNER, **fields):
+    made = {"m": 512, "n": 320, "k": K, **{f"ld{x}": 512 for x in "abcd"}, **fields}
+    return call(ragged, "tn", a_type=TYPES[v.a_type], d_type=TYPES[v.d_type], **made)
+
+
+def test_there_are_some_of_either_type_for_gradients():
+    rows = whole_rows()
+    assert {(v.a_type, v.d_type) for v in rows} == {("f16", "f16"), ("bf16", "bf16")}
+    assert all(v.trans_a and not v.trans_b and v.single and v.linear for v in rows)
+    assert {(v.block_m, v.block_n) for v in rows} >= {(192, 128), (128, 192), (64, 128)}
+
+
+@in_stand_in()
+def test_a_group_has_as_many_rows_as_a_tile_a_multiple_of_8():
+    for v in whole_rows():
+        for ragged in (INNER, NOTHING):
+            for m in (v.block_m, v.block_m + 8, 504):
+                ok(packed(v, ragged, m=m, variant=v.name).run())
+                assert last_launch()["kernel"].startswith("grouped_mm")
+            for m in (v.block_m - 8, v.block_m + 4, 1):
+                refused(packed(v, ragged, m=m, variant=v.name).run(), "UNSUPPORTED", v.name, "as many rows as a tile")
+
+
+@in_stand_in()
+def test_no_c_is_read():
+    for v in whole_rows():
+        made = packed(v, c=at(2), beta=1.0, variant=v.name)
+        refused(made.run(), "UNSUPPORTED", v.name, "beta = 0")
+        refused(packed(v, activation=2, variant=v.name).run(), "UNSUPPORTED", v.name, "no activation")
+
+
+@in_stand_in()
+def test_blocks_are_no_more_than_tiles_or_multiprocessors():
+    for v in whole_rows():
+        tiles = -(-512 // v.block_m) * -(-320 // v.block_n) * GROUPS
+        ok(packed(v, variant=v.name).run())
+        assert last_launch()["grid"][0] == min(tiles, MULTIPROCESSORS)
+        assert (values(last_launch())["M"], values(last_launch())["groups"]) == (512, GROUPS)
+
+
+@in_stand_in()
+@pytest.mark.parametrize("m", [2048, 4096])
+def test_large_gradients_choose_them(m):
+    """Of the bench's layers, but with rows shared out evenly."""
+    sizes = {"m": m, "n": 2048, "k": 16 * 256, "groups": 16, "lda": m, "ldb": 2048, "ldc": 2048, "ldd": 2048}
+    made = packed(whole_rows()[0], **sizes)
+    assert text(made.variant(90).name).endswith("_whole")
+    assert not text(made.set(c=at(2), beta=1.0).variant(90).name).endswith("_whole")

@@ -34,6 +34,7 @@ from kernels.table.spec import CUTS, LAYOUTS, Variant
 
 ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other takes
 NOISE = 0.03  # in log2: what one run of many kernels says of two, where a card's clocks are not those of a user's
+BEHIND = 10.0  # in log2: of what people run, a time that is not of the last run
 KNOWN_SHARE = 0.1  # of a layout's shapes: a tile that was run on fewer is not dropped
 
 # kind -> loss on average, most tiles
@@ -92,7 +93,8 @@ def winners(
     """What people are known to run, as the host sees it, and the tile that won: on average where groups differ in what
     only the device knows. Behind it the best of each of its layout's `sets` that has none of these yet: the winner may
     not ship with the D, or the activation, that is asked for. A tile that asks L2 for nearly all it gives counts as
-    slower here too. `fitted`: [shape][tile], whether that tile ships for the shape and has a fit. `before`: what this
+    slower here too. Tiles that the last run left out come behind those that it measured: they could win by a time of
+    another day. `fitted`: [shape][tile], whether that tile ships for the shape and has a fit. `before`: what this
     gave the last time, which stays where no tile beats it by more than NOISE."""
     won = {tuple(shape): tile for *shape, tile in reversed(list(before))}  # of one shape the first
     found = {}
@@ -102,6 +104,8 @@ def winners(
             logs = np.full(len(measured.names), np.inf)
             for tile in np.flatnonzero(fitted[i] & np.isfinite(measured.us[i])):
                 logs[tile] = np.log2(measured.us[i, tile]) + l2_risk(measured.design(tile, [i]))[0]
+                if measured.names[tile] not in row.get("latest", measured.names):
+                    logs[tile] += BEHIND
             found.setdefault(shape, []).append(logs)
     known = []
     for shape, logs in sorted(found.items()):

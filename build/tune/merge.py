@@ -3,7 +3,8 @@
 By default all <arch>.jsonl of build/tune/measured, which go once they are taken in; files named stay where they are.
 A card's clock differs from day to day, so times are compared only within a run: a shape's new times are multiplied by
 what makes the tiles that both runs measured as fast as they were (the median of their ratios; on a shape without such
-tiles, the median over all shapes; where all shapes are new, 1). Of a tile in both, the new time counts.
+tiles, the median over all shapes; where all shapes are new, 1). Of a tile in both, the new time counts. Of what people
+run a line says which times are of the last run (`latest`): what wins there, wins among those.
 
 Another device's are refused but with --card, which says what card it was and what ran: an H100 is an H200 but for its
 memory, and fits take off what moves all tiles of a shape alike. With --drawn their shapes count as drawn: dense.py
@@ -57,7 +58,8 @@ def merged(
         old = found.get(shape, {"us": {}})
         scale = scales.get(shape, usual)
         us = {name: round(value * scale, 3) for name, value in row["us"].items()}
-        found[shape] = {**row, **old, "us": {**old["us"], **us}, "known": row["known"] or old.get("known", False)}
+        made = {**row, **old, "us": {**old["us"], **us}, "known": row["known"] or old.get("known", False)}
+        found[shape] = {**made, "latest": sorted(us)} if made["known"] and old["us"] else made
     before = head.get("merged", [])
     note = {
         **{name: new_head[name] for name in ("build_id", "date")},

@@ -14,8 +14,8 @@ from kernels.table.spec import LAYOUTS, Variant
 RIDGE = 0.1
 ALIKE = 300  # shapes, at most, by which a tile's kind holds it where it is weighed unmeasured
 FOLDS = 5
-# Of model.features: the estimate, what multiplying takes, what L2 takes, and in how many ways K is shared.
-US, MULTIPLY, L2, SPLIT = 1, 3, 5, 12
+# Of model.features: the estimate, what multiplying takes, memory, and L2, and in how many ways K is shared.
+US, MULTIPLY, MEMORY, L2, SPLIT = 1, 3, 4, 5, 12
 PASSES = 3
 
 # By the rates alone: products that multiply for longer, tiles for which L2 takes more than this part of that, and what
@@ -65,8 +65,9 @@ def l2_risk(x: np.ndarray) -> np.ndarray:
     share less L2 delivers still less; these tiles ran at 400 to 600 there (bench/NOTES.md). So one that is a little
     slower where nobody waits for L2 is the better choice.
     """
-    multiply, l2 = (2.0 ** x[:, i] - 2 for i in (MULTIPLY, L2))
-    beyond = np.where(multiply > LONG_US, np.maximum(0, l2 / np.maximum(multiply, 1) - L2_SHARE), 0)
+    multiply, l2, memory = (2.0 ** x[:, i] - 2 for i in (MULTIPLY, L2, MEMORY))
+    slowest = np.maximum(multiply, memory)  # what waits for memory anyway waits for L2 no longer
+    beyond = np.where(multiply > LONG_US, np.maximum(0, l2 / np.maximum(slowest, 1) - L2_SHARE), 0)
     return np.log2(1 + L2_RISK * beyond)
 
 

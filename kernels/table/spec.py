@@ -70,7 +70,8 @@ GUARDS = {
     "together, and K of one as long as it is on average)",
     "equal": "ends cut K of an A stored [K][M] and a B stored [K][N], of 8-bit operands [M][K] and [N][K], or none; "
     "groups stand whole stored rows apart",
-    "whole": "no tile is cut by a group's end: a group has as many rows as one or more, a multiple of 8, C is not read",
+    "whole": "no tile is cut by a group's end: a group has as many rows as one or more, a multiple of 8, and C is not "
+    "read; of packed groups, not of a dense batch",
     "rows": "ends cut the rows of an A stored [M][K]; B's groups stand whole stored rows apart",
     "columns": "ends cut the columns of a B stored [N][K]; A's groups stand whole stored rows apart",
     "swish": "what gates is silu",

@@ -65,6 +65,21 @@ def test_a_known_products_tile_stays_until_another_beats_it_by_more_than_noise()
     assert winner(size, 9.9, ["a tile that is none any more"]) == SLOW
 
 
+def test_of_a_known_product_what_the_last_run_measured_wins_over_a_time_of_another_day():
+    row = {"m": 64, "n": 4096, "k": 4096, "layout": "nt", "us": {FAST: 10.0, SLOW: 9.0, THIN: 9.5}, "known": True}
+    for latest, sets, tiles in (
+        (None, [], [SLOW]),
+        ([FAST, THIN], [], [THIN]),
+        ([FAST], [], [FAST]),
+        ([FAST], [{SLOW, THIN}], [FAST, SLOW]),  # of those that other types have none was measured
+        ([FAST, THIN], [{SLOW, FAST}], [THIN, FAST]),
+    ):
+        found = fit.Measured([row | ({"latest": latest} if latest else {})], TABLE)
+        numbers = [set(map(found.names.index, some)) for some in sets]
+        known = fit.winners(found, np.isfinite(found.us), {"nt": numbers})
+        assert [tile for *_, tile in known] == tiles, (latest, sets)
+
+
 def shapes(count: int) -> list[tuple]:
     draw = random.Random(7)
     found = {KNOWN: None}

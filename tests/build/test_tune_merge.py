@@ -47,7 +47,17 @@ def test_new_times_are_brought_to_the_old_ones_scale_shape_by_shape():
 def test_a_tile_that_was_measured_again_has_its_new_time_and_the_others_stay():
     kept, added = (HEAD, [row(1, True, a=10.0, b=20.0, c=30.0)]), (LATER, [row(1, a=10.0, b=20.0, c=15.0)])
     (found,) = merge.merged(kept, added)[1]
-    assert found == row(1, True, a=10.0, b=20.0, c=15.0)
+    assert found == {**row(1, True, a=10.0, b=20.0, c=15.0), "latest": ["a", "b", "c"]}
+
+
+def test_of_what_people_run_a_line_says_which_times_are_of_the_last_run():
+    kept, added = (HEAD, [row(1, True, a=10.0, b=20.0), row(2, a=1.0)]), (LATER, [row(1, True, a=10.0, c=5.0)])
+    head, rows = merge.merged(kept, added)
+    assert [one.get("latest") for one in rows] == [["a", "c"], None]
+    (first, _) = merge.merged((head, rows), (LATER, [row(1, True, b=19.0, c=4.0)]))[1]
+    assert first["latest"] == ["b", "c"]
+    (new,) = merge.merged((HEAD, []), (LATER, [row(3, True, a=2.0)]))[1]
+    assert "latest" not in new  # all of it is
 
 
 def test_each_merge_is_noted_after_those_before():

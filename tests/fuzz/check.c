@@ -122,8 +122,14 @@ void check_stored(const struct launch *l, char operand, const struct stored *s) 
 }
 
 void check_scalars(const struct launch *l, float alpha, float beta, int32_t activation, uint64_t bias) {
-  float given[] = {number(l, "alpha"), number(l, "beta")}, wanted[] = {alpha, beta};
-  REQUIRE(memcmp(given, wanted, sizeof given) == 0, "alpha %g, beta %g", (double)given[0], (double)given[1]);
+  float given = number(l, "alpha");
+  REQUIRE(memcmp(&given, &alpha, sizeof given) == 0, "alpha %g", (double)given);
+  if (l->row->guard & GUARD_WHOLE) {  // whose kernels read no C
+    REQUIRE(beta == 0.0f, "%s, beta %g", l->row->name, (double)beta);
+  } else {
+    given = number(l, "beta");
+    REQUIRE(memcmp(&given, &beta, sizeof given) == 0, "beta %g", (double)given);
+  }
   REQUIRE(value(l, "activation") == activation, "%lld", (long long)value(l, "activation"));
   REQUIRE((uint64_t)value(l, has(l, "bias_ptr") ? "bias_ptr" : "bias_ptrs") == bias);
   if (l->row->guard & GUARD_LINEAR) REQUIRE(activation == LIBGEMM_ACTIVATION_NONE, "%s", l->row->name);
@@ -168,6 +174,8 @@ static void check_align16(const struct launch *l, const struct operands *o) {
 static void check_cuts(const struct launch *l, const struct operands *o) {
   if (l->row->guard & GUARD_ROWS) REQUIRE(o->ragged == LIBGEMM_RAGGED_M && !o->trans_a, "%s", l->row->name);
   if (l->row->guard & GUARD_COLUMNS) REQUIRE(o->ragged == LIBGEMM_RAGGED_N && o->trans_b, "%s", l->row->name);
+  if (l->row->guard & GUARD_WHOLE)
+    REQUIRE(o->m >= l->row->block_m && o->m % 8 == 0 && !o->reads_c, "%s of %lld rows", l->row->name, (long long)o->m);
   if (l->row->guard & GUARD_EQUAL) {
     bool contiguous = !o->trans_a && o->trans_b, rows = o->trans_a && !o->trans_b; /* K */
     bool cut_k = o->ragged == LIBGEMM_RAGGED_K && (o->a_bytes == 1 ? contiguous : rows);

@@ -210,6 +210,23 @@ def test_problems_of_a_row_whose_blocks_share_k_reach_it(layout):
         assert len({getattr(c, field) for c in found}) == count, field
 
 
+def test_one_element_of_a_layer_whose_size_hides_it_is_noticed(monkeypatch):
+    """The whole is off by less than 2 % of its size then."""
+    case = {**edge_moe.random_layer(0), "gate": "halves", "inner": 64, "experts": 2, "tokens": 64, "top_k": 2}
+    ctx = edge.Context(standin.StandIn(None), CPU, stand_in=True)
+    honest = ctx.lib.moe
+
+    def moe(*given, **words):
+        d = honest(*given, **words)
+        d[1, 2] += d.abs().max()
+        return d
+
+    monkeypatch.setattr(ctx.lib, "moe", moe)
+    monkeypatch.setattr(edge_moe_scaled, "random_layer", lambda seed: {**case, "n": 1024})
+    for found in edge_moe_scaled.scaled_layers(ctx):
+        assert any("not what float64 makes" in x for x in found) and not any("one move" in x for x in found)
+
+
 def test_problems_of_a_row_of_whole_tiles_reach_it():
     """That the library takes them: test_capi_grouped_whole.py."""
     v = {"name": "_descriptor_equal_linear_whole", "op": "grouped_mm", "a_type": "bf16", "d_type": "bf16", "linear": 1}

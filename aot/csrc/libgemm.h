@@ -216,8 +216,9 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
 /* Queue D = act(alpha * op(A) op(B) + beta * C + bias).
  *
  * A batch whose matrices stand whole stored rows apart (batch strides are multiples of leading dimensions; 0 for a
- * shared A or B) may be served by variants of op "grouped_mm", which are faster; `variant` may name these for it. Of
- * 8-bit ones those take K contiguous in A and B, D in BF16 or F32, no activation and no scales of blocks.
+ * shared A or B) may be served by variants of op "grouped_mm", which are faster; `variant` may name these for it,
+ * but for those whose names end in "_whole", which are for libgemm_grouped_mm alone. Of 8-bit operands they take K
+ * contiguous in A and B, D in BF16 or F32, no activation and no scales of blocks.
  *
  * With d_type LIBGEMM_E4M3, of 8-bit operands, D is what it would be otherwise, in float32, times one over d_scale, as
  * libgemm_cast casts with a scale that is given: rounded to the nearest, of two as near to the even one, what lies beyond

@@ -34,6 +34,7 @@ from kernels.table.spec import CUTS, LAYOUTS, Variant
 
 ALWAYS = ("gemm", "masked")  # families that ship anyway, for operands no other takes
 NOISE = 0.03  # in log2: what one run of many kernels says of two, where a card's clocks are not those of a user's
+MOST_LATE = 4  # tiles more for packed groups, where some that came late were measured
 BEHIND = 10.0  # in log2: of what people run, a time that is not of the last run
 KNOWN_SHARE = 0.1  # of a layout's shapes: a tile that was run on fewer is not dropped
 
@@ -45,11 +46,15 @@ USUAL = {
 }  # fmt: skip
 
 
-def choose_tiles(measured: Measured, loss: float, most: int, shapes=slice(None)) -> list[int]:
-    """Greedily: each time the tile that brings the set's best nearest to the best of all on these shapes."""
+def choose_tiles(
+    measured: Measured, loss: float, most: int, shapes=slice(None), begun: Iterable[int] = ()
+) -> list[int]:
+    """Greedily: each time the tile that brings the set's best, of those `begun` with too, nearest to the best of all on
+    these shapes."""
     best, weights = measured.us[shapes].min(axis=1), measured.weights[shapes]
     us = np.minimum(measured.us[shapes], FAR * best[:, None])  # what was not run is at least that slow
     chosen = [i for i, name in enumerate(measured.names) if measured.tiles[name].family.full_name in ALWAYS]
+    chosen += begun
     reached = np.minimum(us[:, chosen].min(axis=1, initial=np.inf), FAR * best)
     added: list[int] = []
     while len(added) < most and np.average(np.log(reached / best), weights=weights) > loss:
@@ -93,18 +98,21 @@ def winners(
     """What people are known to run, as the host sees it, and the tile that won: on average where groups differ in what
     only the device knows. Behind it the best of each of its layout's `sets` that has none of these yet: the winner may
     not ship with the D, or the activation, that is asked for. A tile that asks L2 for nearly all it gives counts as
-    slower here too. Tiles that the last run left out come behind those that it measured: they could win by a time of
-    another day. `fitted`: [shape][tile], whether that tile ships for the shape and has a fit. `before`: what this
-    gave the last time, which stays where no tile beats it by more than NOISE."""
+    slower here too. Where the last run measured the tile of `before`, those that it left out come behind those that it
+    measured: they could win by a time of another day. `fitted`: [shape][tile], whether that tile ships for the shape
+    and has a fit. `before`: what this gave the last time, which stays where no tile beats it by more than NOISE."""
     won = {tuple(shape): tile for *shape, tile in reversed(list(before))}  # of one shape the first
     found = {}
     for i, (row, work) in enumerate(zip(measured.rows, measured.work, strict=True)):
         if row["known"]:
             shape = (work.m, work.n, work.k, work.count, row["layout"])
             logs = np.full(len(measured.names), np.inf)
+            last_run = row.get("latest", measured.names)
+            if won.get(shape) not in last_run:  # a run of others says nothing of it
+                last_run = measured.names
             for tile in np.flatnonzero(fitted[i] & np.isfinite(measured.us[i])):
                 logs[tile] = np.log2(measured.us[i, tile]) + l2_risk(measured.design(tile, [i]))[0]
-                if measured.names[tile] not in row.get("latest", measured.names):
+                if measured.names[tile] not in last_run:
                     logs[tile] += BEHIND
             found.setdefault(shape, []).append(logs)
     known = []
@@ -123,7 +131,13 @@ def winners(
 def chosen_tiles(measured: Measured, op: str, loss: float, most: int) -> dict[str, list[int]]:
     """layout -> tiles in the order of what each gained."""
     if op != "gemm":
-        return dict.fromkeys(LAYOUTS, choose_tiles(measured, loss, most))
+        own = choose_tiles(measured, loss, most)
+        # Tiles that no group's end cuts are for gradients alone, and came late: of most shapes nobody knows their time.
+        late = [i for i, name in enumerate(measured.names) if "whole" in measured.tiles[name].family.guards]
+        there = np.isfinite(measured.us[:, late]).any(axis=1)
+        if there.any():
+            own += choose_tiles(measured, loss, MOST_LATE, there, own)
+        return dict.fromkeys(LAYOUTS, own)
     found = {}
     for index in sorted(set(measured.layouts)):
         print(f"of {LAYOUTS[index]}:")
@@ -205,7 +219,11 @@ def tune(
           f"mean {regret.mean():.4f}, most {regret[-1]:.2f}")  # fmt: skip
     tiles = {layout: [tile_of(measured.tiles[measured.names[i]]) for i in own] for layout, own in chosen.items()}
     with_fit = ships & np.isin(np.arange(len(measured.names)), fitted)
-    more = for_other_types_and_activations(measured, chosen) if op == "gemm" else {}
+    if op == "gemm":
+        more = for_other_types_and_activations(measured, chosen)
+    else:  # behind a tile that adds to no C stands one that does
+        adds = {i for i, name in enumerate(measured.names) if "whole" not in measured.tiles[name].family.guards}
+        more = {layout: [adds & {*own}] for layout, own in chosen.items()}
     return {
         "origin": origin,
         "tiles": tiles if op == "gemm" else tiles[LAYOUTS[0]],

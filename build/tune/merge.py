@@ -4,7 +4,7 @@ By default all <arch>.jsonl of build/tune/measured, which go once they are taken
 A card's clock differs from day to day, so times are compared only within a run: a shape's new times are multiplied by
 what makes the tiles that both runs measured as fast as they were (the median of their ratios; on a shape without such
 tiles, the median over all shapes; where all shapes are new, 1). Of a tile in both, the new time counts. Of what people
-run a line says which times are of the last run (`latest`): what wins there, wins among those.
+run a line says which times are of the last run of this device (`latest`): fit.py has the winner be one of those.
 
 Another device's are refused but with --card, which says what card it was and what ran: an H100 is an H200 but for its
 memory, and fits take off what moves all tiles of a shape alike. With --drawn their shapes count as drawn: dense.py
@@ -59,7 +59,8 @@ def merged(
         scale = scales.get(shape, usual)
         us = {name: round(value * scale, 3) for name, value in row["us"].items()}
         made = {**row, **old, "us": {**old["us"], **us}, "known": row["known"] or old.get("known", False)}
-        found[shape] = {**made, "latest": sorted(us)} if made["known"] and old["us"] else made
+        is_ours = made["known"] and old["us"] and not card
+        found[shape] = {**made, "latest": sorted(us)} if is_ours else made
     before = head.get("merged", [])
     note = {
         **{name: new_head[name] for name in ("build_id", "date")},

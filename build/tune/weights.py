@@ -18,8 +18,8 @@ FOLDS = 5
 US, MULTIPLY, MEMORY, L2, SPLIT = 1, 3, 4, 5, 12
 PASSES = 3
 
-# By the rates alone: products that multiply for longer, tiles for which L2 takes more than this part of that, and what
-# such a tile counts as slower for each part beyond.
+# By the rates alone: products that multiply for longer, tiles for which L2 takes more than this part of that, or of
+# what memory takes, and what such a tile counts as slower for each part beyond.
 LONG_US, L2_SHARE, L2_RISK = 150, 0.92, 0.15
 
 

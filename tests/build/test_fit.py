@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from build.tune.candidates import candidates
+from build.tune.candidates import candidates, grouped_candidates
 from kernels.table import model
 from kernels.table.spec import LAYOUTS
 
@@ -66,18 +66,47 @@ def test_a_known_products_tile_stays_until_another_beats_it_by_more_than_noise()
 
 
 def test_of_a_known_product_what_the_last_run_measured_wins_over_a_time_of_another_day():
-    row = {"m": 64, "n": 4096, "k": 4096, "layout": "nt", "us": {FAST: 10.0, SLOW: 9.0, THIN: 9.5}, "known": True}
-    for latest, sets, tiles in (
-        (None, [], [SLOW]),
-        ([FAST, THIN], [], [THIN]),
-        ([FAST], [], [FAST]),
-        ([FAST], [{SLOW, THIN}], [FAST, SLOW]),  # of those that other types have none was measured
-        ([FAST, THIN], [{SLOW, FAST}], [THIN, FAST]),
+    size = 64, 4096, 4096
+    us = {FAST: 10.0, SLOW: 9.0, THIN: 9.5}
+    row = {**dict(zip("mnk", size, strict=True)), "layout": "nt", "us": us, "known": True}
+    for latest, before, sets, tiles in (
+        (None, FAST, [], [SLOW]),
+        ([FAST, THIN], FAST, [], [THIN]),
+        ([FAST, THIN], SLOW, [], [SLOW]),  # which that run left out
+        ([FAST], FAST, [], [FAST]),
+        ([FAST], FAST, [{SLOW, THIN}], [FAST, SLOW]),  # of those that other types have none was measured
+        ([FAST, THIN], FAST, [{SLOW, FAST}], [THIN, FAST]),
     ):
         found = fit.Measured([row | ({"latest": latest} if latest else {})], TABLE)
         numbers = [set(map(found.names.index, some)) for some in sets]
-        known = fit.winners(found, np.isfinite(found.us), {"nt": numbers})
-        assert [tile for *_, tile in known] == tiles, (latest, sets)
+        last = [(*size, 1, "nt", before)]
+        known = fit.winners(found, np.isfinite(found.us), {"nt": numbers}, last)
+        assert [tile for *_, tile in known] == tiles, (latest, before, sets)
+
+
+def test_what_waits_for_memory_bears_no_risk_of_l2():
+    def risk(m, n, k, tile):
+        v, w = BY_NAME[tile], model.packed_work(m, n, k, "nt", 132)
+        c = v.config
+        found = model.features(c.block_m, c.block_n, c.block_k, v.family, w, c.below, c.across)
+        return weights.l2_risk(np.array([found]))[0]
+
+    assert risk(128, 129280, 7168, "64x144x64_flex_pingpong") == 0
+    assert risk(8192, 8192, 8192, SLOW) > 0
+
+
+def test_gradients_of_packed_groups_get_tiles_of_their_own_where_some_were_measured():
+    table = grouped_candidates()
+    names = [v.fit_name for v in table]
+    usual, whole = "128x128x64_grouped_mm_pingpong_equal", "192x128x64_grouped_mm_whole_swap_equal"
+    assert {usual, whole} <= {*names}
+    shape = {"ragged": "K", "groups": 4, "m": 1024, "n": 1024, "layout": "tn", "known": False}
+    old = [{**shape, "k": 1000 + i, "us": {usual: 10.0}} for i in range(200)]
+    new = [{**shape, "k": 9000 + i, "us": {usual: 10.0, whole: 9.0}} for i in range(3)]
+    for rows, tiles in ((old, {usual}), (old + new, {usual, whole})):
+        found = fit.Measured(rows, table)
+        (own,) = {tuple(own) for own in fit.chosen_tiles(found, "grouped_mm", 0.01, 12).values()}
+        assert {found.names[i] for i in own} == tiles
 
 
 def shapes(count: int) -> list[tuple]:

@@ -56,6 +56,8 @@ def test_of_what_people_run_a_line_says_which_times_are_of_the_last_run():
     assert [one.get("latest") for one in rows] == [["a", "c"], None]
     (first, _) = merge.merged((head, rows), (LATER, [row(1, True, b=19.0, c=4.0)]))[1]
     assert first["latest"] == ["b", "c"]
+    (other, _) = merge.merged((head, rows), ({**LATER, "device": "another"}, [row(1, True, b=19.0)]), "a card")[1]
+    assert other["latest"] == ["a", "c"]
     (new,) = merge.merged((HEAD, []), (LATER, [row(3, True, a=2.0)]))[1]
     assert "latest" not in new  # all of it is
 

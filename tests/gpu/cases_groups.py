@@ -1,5 +1,6 @@
 """Problems for the rows that see packed groups as whole matrices: sizes at which a tile could go wrong. Data alone."""
 
+import re
 from dataclasses import replace
 
 from .cases import ACTIVATIONS, BLOCK_SCALINGS, Case, aligned_pads, e5m2_of, step_of, whole
@@ -121,6 +122,12 @@ def whole_cases(case: Case, activations, large: bool):
         yield cut(inner, ODD_K, m=m, n=n, wide=i % 2 == 1, tail=i % 3 * 20)
         yield cut(inner, ODD_K[::-1], m=m, n=n, **epilogue, pads=(8, 16, 0, 8))
         yield fit(batch, groups=5, m=m, n=n, k=(8, 72, 200)[i % 3], bias=("", "row")[i % 2])
+    least = int(re.search(r"__sm\d+__(\d+)x", case.variant)[1]) if "__" in case.variant else 192
+    for m in (least, least + 8):
+        yield cut(inner, ODD_K, m=m, n=264, bias="row")
+        yield cut(inner, FULL, m=m, n=136, wide=True)
+    for m, n in ((320, 2056), (2056, 320)):  # few rows of tiles, and few columns
+        yield cut(inner, (200, 0, 77), m=m, n=n)
     for values in neighbours_of(case):
         yield cut(inner, ODD_K, m=200, n=136, values=values, tail=5)
         yield cut(inner, (1, 1, 64, 1, 63, 2, 0, 5), m=192, n=128, values=values, bias="each")

@@ -46,14 +46,15 @@ def cast(x: torch.Tensor, down: int) -> torch.Tensor:
 
 
 def cast_near(h: torch.Tensor, off: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """cast(h, 1), and how far from it that of numbers is that are no more than `off` from those of h: by e4m3's next
-    number where one of them is nearer to that, by nothing elsewhere; and as a row's largest moves its scale."""
+    """cast(h, 1), and how far from it that of numbers may be that are no more than `off` from those of h: to e4m3's
+    next number where one of them is nearer to that, else not at all; and as a row's largest moves its scale."""
     most = largest(h.float(), 1, 128).double().clamp_min(1e-30)
     share = spread(largest(off.float(), 1, 128).double() / most, 1, *h.shape)
     each = spread(scale_of(largest(h.float(), 1, 128), E4M3, False), 1, *h.shape)
     off = off + share * h.abs()
     own, less, more = (held(x, each) for x in (h, h.sign() * (h.abs() - off).clamp_min(0), h + h.sign() * off))
-    return own, torch.maximum((less - own).abs(), (more - own).abs()) + share * own.abs()
+    step = (own.abs() * 2.0**-3).clamp_min(2.0**-9 * each)
+    return own, torch.minimum(torch.maximum((less - own).abs(), (more - own).abs()) + share * own.abs(), step)
 
 
 def cast_problems(values: torch.Tensor, scale: torch.Tensor, h: torch.Tensor) -> list[str]:
@@ -143,10 +144,11 @@ def activated_near(z: torch.Tensor, off: torch.Tensor, layer: Layer) -> tuple[to
 
 def layer_problems(got: torch.Tensor, x: torch.Tensor, drawn: list, layer: Layer) -> list[str]:
     """What is wrong with a gated layer whose H was made in one launch, which leaves no Z to hold it against. In float64
-    it is one of what 8 bits hold of X, of the weights and of H, which Z is not rounded for. What sums in float32 are
-    off by moves some of H to e4m3's next number, 2^-3 of itself: each element of D is held against all such moves at
-    their worst, and the whole of D against 2 % of its size, which no more than some of them come to, beside the largest
-    move by itself: of few rows that one may be more."""
+    it is one of what 8 bits hold of X, of the weights and of H, which Z is not rounded for. What Z's sums are off by
+    moves some of H to e4m3's next number, 2^-3 of itself. The whole of D is held against 2 % of its size, which no more
+    than some of these moves come to, and beside that the largest by itself: of few rows it may be more. Each element is
+    held against six times what moves of all that may move come to, were they independent: a fault that the size of the
+    others hides is more."""
     _, w_in, w_out, ids, weights, bias_in, bias_out = drawn
     narrow, wide = cast(x, 1), [cast(w.mT.contiguous(), 128).mT for w in (w_in, w_out)]
     want, bound, sizes = torch.zeros(3, len(x), w_out.shape[2], dtype=torch.float64, device=x.device)
@@ -159,7 +161,7 @@ def layer_problems(got: torch.Tensor, x: torch.Tensor, drawn: list, layer: Layer
         z, off = expected(narrow[token], wide[0][expert], bias=biases[0], a_type="e4m3")
         h, off = cast_near(*activated_near(z, off, layer))
         y, y_off = expected(h, wide[1][expert], bias=biases[1], a_type="e4m3", d_type=to)
-        y_off = y_off + (off @ wide[1][expert].abs()) * (1 + U_OUT[to])
+        y_off = y_off + 6 * (off.square() @ wide[1][expert].square()).sqrt() * (1 + U_OUT[to])
         share = torch.ones(1, device=x.device) if weights is None else weights[token, choice][:, None]
         want.index_add_(0, token, y * share.double())
         bound.index_add_(0, token, y_off * share.double().abs())

@@ -218,13 +218,23 @@ def test_one_element_of_a_layer_whose_size_hides_it_is_noticed(monkeypatch):
 
     def moe(*given, **words):
         d = honest(*given, **words)
-        d[1, 2] += d.abs().max()
+        d[1, 2] += 0.7 * d.abs().max()
         return d
 
     monkeypatch.setattr(ctx.lib, "moe", moe)
     monkeypatch.setattr(edge_moe_scaled, "random_layer", lambda seed: {**case, "n": 1024})
     for found in edge_moe_scaled.scaled_layers(ctx):
         assert any("not what float64 makes" in x for x in found) and not any("one move" in x for x in found)
+
+
+def test_a_layer_of_one_token_that_is_off_by_a_tenth_is_noticed(monkeypatch):
+    ctx = edge.Context(standin.StandIn(None), CPU, stand_in=True)
+    honest = ctx.lib.moe
+    monkeypatch.setattr(ctx.lib, "moe", lambda *given, **words: honest(*given, **words) * 1.1)
+    monkeypatch.setattr(ctx, "seeds", lambda count: range(12))
+    found = list(edge_moe_scaled.one_token(ctx))
+    off = [any("of its size, one move" in x for x in problems) for problems in found]
+    assert len(off) == 12 and sum(off) >= 6, off  # of some X is not finite
 
 
 def test_problems_of_a_row_of_whole_tiles_reach_it():

@@ -2,15 +2,16 @@
 
 scheduler   scheduler.py: tiles of one product, and slices of their K; groups.py: where packed groups begin and end, and
             the loading warp that looks it up; choices.py: one token's experts, in a warp's lanes; tile_queue.py: how a
-            loading warp hands its tiles on
+            warp hands its tiles on
 loader      loader.py: the stages of shared memory that TMA fills; loader_assembly.py: what it says in assembly;
-            gather.py: where threads fill them, with rows by index
+            gather.py: where threads fill them, with rows by index; tails.py: warps that clear what is another group's
 mainloop    mainloop.py: wgmma of any width, over an accumulator in parts
 epilogue    epilogue.py: alpha, beta, bias, activation, and how a tile leaves: by TMA, from registers, or in slices that
             reduce in the workspace
 kernels     gemm.py: dense, persistent, cooperative or pingpong; gemm_cluster.py: few tiles, whose K a cluster shares;
-            grouped_mm_pingpong.py, grouped_mm_swap.py, grouped_mm_cluster.py: packed groups; grouped_gemm.py: arrays
-            of pointers to large matrices, whose descriptors it makes on the device; moe_mm.py: layers of experts, and
-            moe_mm_scaled.py, _few.py, _one.py: in 8 bits, gated and cast, of large groups, of few rows and of one token
+            grouped_mm_pingpong.py, grouped_mm_swap.py, grouped_mm_cluster.py: packed groups, and grouped_mm_whole.py:
+            in tiles that no group's end cuts; grouped_gemm.py: arrays of pointers to large matrices, whose descriptors
+            it makes on the device; moe_mm.py: layers of experts, and moe_mm_scaled.py, _few.py, _one.py: in 8 bits,
+            gated and cast, of large groups, of few rows and of one token
 casts       cast_transpose.py: to 8 bits, by rows and transposed, each with scales of its own
 """

@@ -2,7 +2,7 @@
 are none. Tiles, order and main loop are those of the dense kernels (gemm.py).
 
 A tile at a group's edge is moved inside it, and its rows are written twice, alike: so all leave by TMA. That takes a
-group of as many rows as a tile, and no C.
+group of as many rows as a tile, a multiple of 8 of them, and no C.
 
 Four kinds of warps beside each other: one finds where each tile stands and begins, ahead of all others; one loads; two
 clear what the last step brings of the next group; and two warpgroups, a tile each, take turns on the tensor cores.
@@ -86,8 +86,8 @@ def load_partition(groups, stages, queue, tails):
         if whole < work.count:
             step = work.step + whole
             stages.wait_empty(step)
-            told = tails.index(cut % stages.STAGES)
-            stages.fetch(step, work.col, work.row, k, left_plane, right_plane, told=told)
+            brought = tails.index(cut % stages.STAGES)
+            stages.fetch(step, work.col, work.row, k, left_plane, right_plane, other=brought)
             cut += 1
         n += 1
         work = queue.receive(n)

@@ -172,14 +172,15 @@ class Stages:
 
     @gluon.jit
     def fetch(
-        self, step, left, right, k, left_plane=0, right_plane=0, pred=1, PART: gl.constexpr = "", keep=(), told=None
+        self, step, left, right, k, left_plane=0, right_plane=0, pred=1, PART: gl.constexpr = "", keep=(), other=None
     ):  # fmt: skip
         """Bring both operands, from these rows and this step in K on, into buffers that are empty. The bytes are all
         that arrive in this block, whoever sends them. Unless `pred`, nothing; where the right operand comes in runs of
         rows, so many of them. Planes: which of the groups' matrices, where they have one each. PART: see
-        load_assembly. Keep: how long L2 is to keep left and right; (). Told: a barrier other than the stage's own."""
+        load_assembly. Keep: how long L2 is to keep left and right; (). Other: a barrier that is told in place of the
+        stage's own."""
         slot = step % self.STAGES
-        bar = self.ready.index(slot) if told is None else told
+        bar = self.ready.index(slot) if other is None else other
         ASSEMBLY: gl.constexpr = load_assembly(
             facts_of(self.left), facts_of(self.right), self.RANK, LINE * 8 // self.left.bufs.dtype.primitive_bitwidth,
             self.IN_CLUSTER, gl.num_warps() * 32, PART, len(keep) > 0,

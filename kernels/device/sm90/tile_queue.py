@@ -1,4 +1,5 @@
-"""How the loading warp of a grouped kernel tells the multiplying ones which tile comes next. No kernel here.
+"""How a warp of a grouped kernel tells the multiplying ones which tile comes next: the one that loads, or one that does
+nothing else and tells the loading one too. No kernel here.
 
 Looking a tile's group up takes a warp's reductions over the table of ends: the loading warp, which runs ahead, does it
 once, and the others read eight numbers.
@@ -10,7 +11,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from kernels.device.sm90.loader import barriers, thread_number
 
-SLOTS = gl.constexpr(4)  # tiles that the loading warp may be ahead: more than the pipeline holds
+SLOTS = gl.constexpr(4)  # tiles that the telling warp may be ahead: more than the pipeline holds
 
 
 @gluon.jit
@@ -26,7 +27,8 @@ def own(place):
 
 @gluon.aggregate
 class WorkTile:
-    """One tile: where its D stands, and which steps of the pipeline hold its A and B."""
+    """One tile: where its D stands, and which steps of the pipeline hold its A and B. In grouped_mm_whole.py row and
+    col are the first of the right and of the left operand, end is where K begins, and height how deep it is."""
 
     row: gl.tensor  # of D, first of the tile
     end: gl.tensor  # of D, one past the last row of the tile's group
@@ -47,7 +49,7 @@ class WorkTile:
 
 @gluon.aggregate
 class Queue:
-    """SLOTS places in shared memory, which two consumers read in turn."""
+    """SLOTS places in shared memory, which two consumers read in turn, and others all of them."""
 
     slots: gl.shared_memory_descriptor
     full: gl.shared_memory_descriptor
@@ -104,7 +106,7 @@ class NoQueue:
 
 @gluon.jit
 def make_queue(READERS: gl.constexpr = 1, IN_CLUSTER: gl.constexpr = False):
-    """READERS: consumers that work on one tile."""
+    """READERS: of each place: the consumers that work on a tile, and who else must know of it."""
     plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     slots = gl.allocate_shared_memory(gl.int32, [SLOTS, 8], plain)
     return Queue(slots, barriers(SLOTS, 1, IN_CLUSTER), barriers(SLOTS, READERS, IN_CLUSTER), IN_CLUSTER)

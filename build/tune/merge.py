@@ -4,7 +4,8 @@ By default all <arch>.jsonl of build/tune/measured, which go once they are taken
 A card's clock differs from day to day, so times are compared only within a run: a shape's new times are multiplied by
 what makes the tiles that both runs measured as fast as they were (the median of their ratios; on a shape without such
 tiles, the median over all shapes; where all shapes are new, 1). Of a tile in both, the new time counts. Of what people
-run a line says which times are of the last run of this device (`latest`): fit.py has the winner be one of those.
+run a line says which times are of the last run of this device (`latest`): where the tile that they had is among those,
+fit.py has the winner be one of them.
 
 Another device's are refused but with --card, which says what card it was and what ran: an H100 is an H200 but for its
 memory, and fits take off what moves all tiles of a shape alike. With --drawn their shapes count as drawn: dense.py

@@ -8,9 +8,9 @@ Without a file, from all that are there; the name says what they are of: sm90, o
 
 Chooses the smallest set of tiles whose best is within `--loss` of the best candidate's time on average, on shapes that
 were measured with clusters of every form, `--most` tiles or fewer: of dense products a set for each layout, of packed
-groups one for all. Then fits each tile's time as kernels/table/model.py describes, and says the regret of choosing by
-those fits among the chosen tiles, on shapes that the fit was not shown. Shapes that people are known to run get the
-tile that won; with --keep they keep theirs until another is 2 % faster.
+groups one for all. Then fits each tile's time as kernels/table/model.py describes, what the last run measured counting
+for more, and says the regret of choosing by those fits among the chosen tiles, on shapes that the fit was not shown.
+Shapes that people are known to run get the tile that won; with --keep they keep theirs until another is 2 % faster.
 """
 
 import argparse
@@ -187,11 +187,17 @@ def dropped(measured: Measured, chosen: dict[str, list[int]], loss: float) -> di
     return found
 
 
+def last_build(origin: dict) -> str:
+    """Of this device's last run that was merged; "" where none was."""
+    runs = [note["build_id"] for note in origin.get("merged", []) if isinstance(note, dict) and "card" not in note]
+    return runs[-1] if runs else ""
+
+
 def tune(
     rows: list[dict], variants: list[Variant], origin: dict, loss: float, most: int, keep: bool = False,
     drop: float = 0.0,
 ) -> dict:  # fmt: skip
-    measured, op = Measured(rows, variants), variants[0].problem.op
+    measured, op = Measured(rows, variants, last_build(origin)), variants[0].problem.op
     found = model.tuned(variants[0].target, variants[0].measured_as) if keep else None
     chosen = kept_tiles(measured, found) if found else chosen_tiles(measured, op, loss, most)
     if drop:

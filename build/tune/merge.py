@@ -3,9 +3,9 @@
 By default all <arch>.jsonl of build/tune/measured, which go once they are taken in; files named stay where they are.
 A card's clock differs from day to day, so times are compared only within a run: a shape's new times are multiplied by
 what makes the tiles that both runs measured as fast as they were (the median of their ratios; on a shape without such
-tiles, the median over all shapes; where all shapes are new, 1). Of a tile in both, the new time counts. Of what people
-run a line says which times are of the last run of this device (`latest`): where the tile that they had is among those,
-fit.py has the winner be one of them.
+tiles, the median over all shapes; where all shapes are new, 1). Of a tile in both, the new time counts, and a line says
+what `build` this device last ran it with. Of what people run a line says which times are of that run (`latest`): where
+the tile that they had is among those, fit.py has the winner be one of them.
 
 Another device's are refused but with --card, which says what card it was and what ran: an H100 is an H200 but for its
 memory, and fits take off what moves all tiles of a shape alike. With --drawn their shapes count as drawn: dense.py
@@ -59,7 +59,10 @@ def merged(
         old = found.get(shape, {"us": {}})
         scale = scales.get(shape, usual)
         us = {name: round(value * scale, 3) for name, value in row["us"].items()}
-        made = {**row, **old, "us": {**old["us"], **us}, "known": row["known"] or old.get("known", False)}
+        is_known = row["known"] or old.get("known", False)
+        made = {**row, **old, "us": {**old["us"], **us}, "known": is_known}
+        if not card:
+            made["build"] = new_head["build_id"]
         is_ours = made["known"] and old["us"] and not card
         found[shape] = {**made, "latest": sorted(us)} if is_ours else made
     before = head.get("merged", [])

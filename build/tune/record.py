@@ -11,6 +11,7 @@ from kernels.table.targets import TARGETS
 FEATURES = len(model.features(8, 8, 8, REFERENCE["gemm"], model.packed_work(8, 8, 8, "nn", 1)))
 OWN = 0.25  # of a layout's own columns beside the common ones
 KNOWN_WEIGHT = 12.0  # of a shape that people are known to run, beside one that was drawn
+LATEST_WEIGHT = 4.0  # of a drawn shape that the last run measured: kernels change, and old times stay
 
 
 def work_of(row: dict, multiprocessors: int, a_bytes: int) -> model.Work:
@@ -23,8 +24,8 @@ def work_of(row: dict, multiprocessors: int, a_bytes: int) -> model.Work:
 class Measured:
     """Times [shape][tile], infinite where a tile was not run, and features on demand."""
 
-    def __init__(self, rows: list[dict], variants: list[Variant]):
-        """Of one product, or where a line has groups, of packed ones."""
+    def __init__(self, rows: list[dict], variants: list[Variant], build: str = ""):
+        """Of one product, or where a line has groups, of packed ones. `build`: that of the last run."""
         self.rows = rows
         self.tiles = {v.fit_name: v for v in variants}
         self.names = list(self.tiles)
@@ -32,7 +33,7 @@ class Measured:
         for i, row in enumerate(rows):
             for name in self.tiles.keys() & row["us"].keys():  # others are candidates no more
                 self.us[i, self.names.index(name)] = row["us"][name]
-        self.weights = np.array([KNOWN_WEIGHT if row["known"] else 1.0 for row in rows])
+        self.weights = np.array([self.weight_of(row, build) for row in rows])
         target = variants[0].target
         count = TARGETS[target].multiprocessors
         a_bytes = DTYPES[variants[0].problem.a].bytes
@@ -54,6 +55,12 @@ class Measured:
         alone = clusters[self.us.argmin(axis=1)] == 1
         self.knows = ~shared | np.isfinite(self.us[:, forms]).any(axis=1) | alone | known
         self.knows &= ~np.array([row.get("shipped", False) for row in rows])  # with few tiles, of which all are chosen
+
+    @staticmethod
+    def weight_of(row: dict, build: str) -> float:
+        if row["known"]:
+            return KNOWN_WEIGHT
+        return LATEST_WEIGHT if build and row.get("build") == build else 1.0
 
     def design(self, tile: int, shapes) -> np.ndarray:
         """One line for each shape: its features, in common to all layouts, and again in its layout's own columns, where

@@ -87,6 +87,7 @@ CLUSTER = {
 SCALED = TMA | {"module": "sm90.grouped_mm_scaled", "entry": "grouped_mm_scaled"}
 SCALED_SWAP = SCALED | {"swap_ab": True, "balanced": True}
 WHOLE = TMA | {"module": "sm90.grouped_mm_whole", "entry": "grouped_mm_whole", "guards": ("descriptor", "whole")}
+SCALED_WHOLE = WHOLE | {"module": "sm90.grouped_mm_scaled_whole", "entry": "grouped_mm_scaled_whole"}
 EXPERTS = TMA | {"guards": ("align16", "descriptor", "in_order", "rows"), "swap_ab": True, "balanced": True}
 EXPERTS_CAST = {
     "persistent": True, "by_units": True, "guards": ("blocks", "descriptor", "gated", "halved", "rows", "swish"),
@@ -121,6 +122,10 @@ SM90 = [
     Family("grouped_mm", "pingpong", "sm90.grouped_mm_pingpong", **TMA),
     Family("grouped_mm", "whole", **WHOLE),
     Family("grouped_mm", "whole_swap", swap_ab=True, **WHOLE),
+    Family("grouped_mm", "scaled_whole_coop", cooperative=True, **SCALED_WHOLE),
+    Family("grouped_mm", "scaled_whole_coop_swap", cooperative=True, swap_ab=True, **SCALED_WHOLE),
+    Family("grouped_mm", "scaled_whole_pingpong", **SCALED_WHOLE),
+    Family("grouped_mm", "scaled_whole_pingpong_swap", swap_ab=True, **SCALED_WHOLE),
     Family(
         "grouped_mm", "columns", "sm90.grouped_mm_columns", guards=("columns", "descriptor_ab"), persistent=True,
         by_units=True, light_epilogue=True,

@@ -95,9 +95,19 @@ def column_rows(problem: Problem):
         yield Variant(problem, config, record.kernel, 90, record.guards, rate)
 
 
-# Of 8-bit operands where ends cut K, or groups are whole matrices, by how sums are added up: family, tile, the rate. A
-# tile's few steps leave its end to be hidden. Where ends cut the rows, tuned/sm90_grouped_mm_e4m3*.json says.
-WHOLE_TILES = {"exact": ("scaled_coop", 128, 128, 238), "fast": ("scaled_pingpong", 128, 128, 330)}
+# Of 8-bit operands where ends cut K, or groups are whole matrices, by how sums are added up: family, tile, the rate,
+# what a tile takes beside its steps, and what a byte costs; set together on 184 drawn gradients (bench/NOTES.md). Where
+# ends cut the rows, tuned/sm90_grouped_mm_e4m3*.json says.
+EQUAL_TILES = {
+    "exact": (
+        ("scaled_whole_coop", 128, 192, 232, 1425, 1.045), ("scaled_whole_coop", 128, 128, 212, 1155, 1.045),
+        ("scaled_coop", 128, 128, 160, 2200, 1.5),
+    ),
+    "fast": (
+        ("scaled_whole_pingpong_swap", 192, 128, 247, 1140, 1.05), ("scaled_whole_pingpong", 128, 128, 191, 538, 1.1),
+        ("scaled_pingpong", 128, 128, 160, 1000, 1.5),
+    ),
+}  # fmt: skip
 
 
 def scaled_config(problem: Problem, family: Family, m: int, n: int, cut: str, blocks: bool) -> Config:
@@ -116,19 +126,24 @@ def scaled_config(problem: Problem, family: Family, m: int, n: int, cut: str, bl
 
 
 def scaled_variant(
-    problem: Problem, family: str, cut: str, m: int, n: int, scales: str = "unblocked", rate: int = RATE
+    problem: Problem, family: str, cut: str, m: int, n: int, scales: str = "unblocked", **speed: float
 ) -> Variant:
-    """One row for packed groups of 8-bit operands. `scales` is a guard: "blocks" or "unblocked"."""
+    """One row for packed groups of 8-bit operands. `scales` is a guard: "blocks" or "unblocked". `speed`: fields of
+    Variant that say it where there is no fit."""
     record = PACKED_SM90[family]
-    config = scaled_config(problem, record, m, n, cut, scales == "blocks")
+    if record.whole_tiles:
+        config = persistent_config(problem, record, m, n, 128)
+        assert config is not None
+    else:
+        config = scaled_config(problem, record, m, n, cut, scales == "blocks")
     guard = tuple(sorted((*record.guards, cut, "linear", scales)))
-    return Variant(problem, config, record.kernel, 90, guard, rate)
+    return Variant(problem, config, record.kernel, 90, guard, **{"rate": RATE, **speed})
 
 
 def scaled_rows(problem: Problem):
     """The rows for packed groups of 8-bit operands, of which one may be e5m2: K comes last in both, as tensor cores
     take it. Where ends cut the rows D is bfloat16; where they cut K, or groups are whole matrices, float32 too, as
-    gradients are."""
+    gradients are: by no whole tiles, which add to no C."""
     if problem.layout != "nt":
         return
     if problem.d == "bf16":
@@ -138,10 +153,11 @@ def scaled_rows(problem: Problem):
                 yield row
                 yield from with_e5m2(row)
     if problem.d != "f16":
-        family, m, n, rate = WHOLE_TILES[problem.precision]
-        row = scaled_variant(problem, family, "equal", m, n, rate=rate)
-        yield row
-        yield from with_e5m2(row)
+        for family, m, n, rate, tile_ns, byte_cost in EQUAL_TILES[problem.precision]:
+            row = scaled_variant(problem, family, "equal", m, n, rate=rate, tile_ns=tile_ns, byte_cost=byte_cost)
+            if problem.d == "bf16" or not row.family.whole_tiles:
+                yield row
+                yield from with_e5m2(row)
 
 
 # Of large groups of arrays of pointers: tile -> its rate, as measured.

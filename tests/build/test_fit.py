@@ -17,7 +17,7 @@ if importlib.util.find_spec("numpy") is None:
 import numpy as np
 
 from build.tune import fit, sharpen, weights
-from build.tune.record import KNOWN_WEIGHT
+from build.tune.record import KNOWN_WEIGHT, LATEST_WEIGHT
 
 TABLE = candidates()
 BY_NAME = {v.fit_name: v for v in TABLE}
@@ -53,6 +53,14 @@ def test_gradients_of_packed_groups_get_tiles_of_their_own_where_some_were_measu
         found = fit.Measured(rows, table)
         (own,) = {tuple(own) for own in fit.chosen_tiles(found, "grouped_mm", 0.01, 12).values()}
         assert {found.names[i] for i in own} == tiles
+
+
+def test_what_the_last_run_measured_counts_for_more_and_what_people_run_for_most():
+    shape = {"m": 64, "n": 64, "k": 64, "layout": "nt", "us": {FAST: 1.0}}
+    rows = [{**shape, "known": known, **build} for known in (False, True) for build in ({}, {"build": "b2"})]
+    weights = [fit.Measured(rows, TABLE, build).weights.tolist() for build in ("", "b2", "b3")]
+    old = [1.0, 1.0, KNOWN_WEIGHT, KNOWN_WEIGHT]
+    assert weights == [old, [1.0, LATEST_WEIGHT, KNOWN_WEIGHT, KNOWN_WEIGHT], old]
 
 
 def shapes(count: int) -> list[tuple]:

@@ -40,14 +40,15 @@ def test_new_times_are_brought_to_the_old_ones_scale_shape_by_shape():
     assert rows[0]["us"] == {"a": 10.0, "b": 20.0, "c": 30.0}  # 1.1 times as slow a day
     assert rows[1]["us"] == {"a": 10.0, "c": 20.0}
     usual = (1 / 1.1 + 1.25) / 2
-    assert rows[2] == row(3, c=round(5.0 * usual, 3), known=True)
+    assert rows[2] == {**row(3, c=round(5.0 * usual, 3), known=True), "build": "b2"}
+    assert fit.last_build(head) == "b2"
     assert head == {**HEAD, "merged": [{"build_id": "b2", "date": "friday", "shapes": 3, "scale": round(usual, 4)}]}
 
 
 def test_a_tile_that_was_measured_again_has_its_new_time_and_the_others_stay():
     kept, added = (HEAD, [row(1, True, a=10.0, b=20.0, c=30.0)]), (LATER, [row(1, a=10.0, b=20.0, c=15.0)])
     (found,) = merge.merged(kept, added)[1]
-    assert found == {**row(1, True, a=10.0, b=20.0, c=15.0), "latest": ["a", "b", "c"]}
+    assert found == {**row(1, True, a=10.0, b=20.0, c=15.0), "latest": ["a", "b", "c"], "build": "b2"}
 
 
 def test_of_what_people_run_a_line_says_which_times_are_of_the_last_run():
@@ -56,8 +57,10 @@ def test_of_what_people_run_a_line_says_which_times_are_of_the_last_run():
     assert [one.get("latest") for one in rows] == [["a", "c"], None]
     (first, _) = merge.merged((head, rows), (LATER, [row(1, True, b=19.0, c=4.0)]))[1]
     assert first["latest"] == ["b", "c"]
-    (other, _) = merge.merged((head, rows), ({**LATER, "device": "another"}, [row(1, True, b=19.0)]), "a card")[1]
+    another = {**LATER, "device": "another", "build_id": "b3"}
+    ahead, (other, _) = merge.merged((head, rows), (another, [row(1, True, b=19.0)]), "a card")
     assert other["latest"] == ["a", "c"]
+    assert (other["build"], fit.last_build(ahead)) == ("b2", "b2")
     (new,) = merge.merged((HEAD, []), (LATER, [row(3, True, a=2.0)]))[1]
     assert "latest" not in new  # all of it is
 
@@ -105,7 +108,7 @@ def test_the_command_takes_in_what_is_there_and_a_refused_file_stays(tmp_path, m
     fresh.rename(elsewhere).write_text(lines(LATER, row(1, a=2.0, b=4.0)))
     monkeypatch.setattr(merge.sys, "argv", ["merge", str(elsewhere)])
     assert merge.main() == 0 and elsewhere.exists()
-    assert read(kept)[1] == [row(1, a=1.0, b=2.0)]
+    assert read(kept)[1] == [{**row(1, a=1.0, b=2.0), "build": "b2"}]
 
 
 def test_another_card_is_taken_in_by_name_and_drawn_shapes_are_nobody_s(tmp_path, monkeypatch):

@@ -93,7 +93,7 @@ static const struct {
      "ends that cut K of a transposed A and a row-major B (of 8-bit operands: neither), or none; groups that stand "
      "whole rows apart",
      NULL},
-    {GUARD_WHOLE, "groups of as many rows as a tile has, a multiple of 8, beta = 0", NULL},
+    {GUARD_WHOLE, "packed groups, no dense batch, of as many rows as a tile has, a multiple of 8, beta = 0", NULL},
     {GUARD_LINEAR, "no activation", NULL},
     {NOT_GATED, "gate = 0", NULL},
     {GUARD_GATED, "a gate", NULL},

@@ -10,8 +10,9 @@ epilogue    epilogue.py: alpha, beta, bias, activation, and how a tile leaves: b
             reduce in the workspace
 kernels     gemm.py: dense, persistent, cooperative or pingpong; gemm_cluster.py: few tiles, whose K a cluster shares;
             grouped_mm_pingpong.py, grouped_mm_swap.py, grouped_mm_cluster.py: packed groups, and grouped_mm_whole.py:
-            in tiles that no group's end cuts; grouped_gemm.py: arrays of pointers to large matrices, whose descriptors
-            it makes on the device; moe_mm.py: layers of experts, and moe_mm_scaled.py, _few.py, _one.py: in 8 bits,
-            gated and cast, of large groups, of few rows and of one token
+            in tiles that no group's end cuts; grouped_mm_scaled.py, grouped_mm_scaled_whole.py: the same in 8 bits;
+            grouped_gemm.py: arrays of pointers to large matrices, whose descriptors it makes on the device; moe_mm.py:
+            layers of experts, and moe_mm_scaled.py, _few.py, _one.py: in 8 bits, gated and cast, of large groups, of
+            few rows and of one token
 casts       cast_transpose.py: to 8 bits, by rows and transposed, each with scales of its own
 """

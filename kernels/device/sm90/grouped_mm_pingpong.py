@@ -17,6 +17,14 @@ from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.tile_queue import make_queue
 
 
+@gluon.jit
+def of_group(epilogue, group, batch_stride_bias, has_product):
+    """The epilogue of this group's tiles. An empty group has no product that an alpha of Inf could multiply."""
+    own = epilogue.moved(group.to(gl.int64) * batch_stride_bias)
+    alpha = gl.where(has_product, own.alpha, 0.0)
+    return Epilogue(own.bias_ptr, own.N, alpha, own.beta, own.activation, own.ACTIVATE, own.SWAP, own.scales)
+
+
 @gluon.aggregate
 class GroupOutput:
     """Whole tiles leave through TMA; of one that ends with its group only those rows, by plain stores."""
@@ -71,19 +79,17 @@ class GroupOutput:
     @gluon.jit
     def store(self, parts, CONSUMER: gl.constexpr, phase, work):
         """A tile in runs of columns; with operands swapped of rows, those that the tile has."""
-        own = self.out.epilogue.moved(work.group.to(gl.int64) * self.batch_stride_bias)
-        alpha = gl.where(work.count > 0, own.alpha, 0.0)  # an empty group has no product that Inf could multiply
-        epilogue = Epilogue(own.bias_ptr, own.N, alpha, own.beta, own.activation, own.ACTIVATE, own.SWAP, own.scales)
+        own = of_group(self.out.epilogue, work.group, self.batch_stride_bias, work.count > 0)
         for i in gl.static_range(len(parts)):
             if own.SWAP:
                 row = work.row + i * parts[i].shape[1]
                 end = gl.minimum(work.end, work.row + work.height)
                 if row < end:
-                    buf, phase = self.out.stage(parts, i, CONSUMER, phase, row, work.col, epilogue)
+                    buf, phase = self.out.stage(parts, i, CONSUMER, phase, row, work.col, own)
                     self.leave(buf, row, end, work.col)
             else:
                 col = work.col + i * parts[i].shape[1]
-                buf, phase = self.out.stage(parts, i, CONSUMER, phase, work.row, col, epilogue)
+                buf, phase = self.out.stage(parts, i, CONSUMER, phase, work.row, col, own)
                 self.leave(buf, work.row, work.end, col)
         return phase
 

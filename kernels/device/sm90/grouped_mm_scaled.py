@@ -20,7 +20,7 @@ from kernels.device.sm90.block_scales import ScaleLoader, arrivals, make_block_s
 from kernels.device.sm90.edges import edges_of
 from kernels.device.sm90.epilogue import Epilogue, Scales, make_scales
 from kernels.device.sm90.grouped_mm_pingpong import make_group_output
-from kernels.device.sm90.groups import Groups, load_equal, load_ragged
+from kernels.device.sm90.groups import Groups, grain_of, load_equal, load_ragged
 from kernels.device.sm90.loader import barriers, make_stages
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import multiply_promoted
@@ -163,7 +163,7 @@ def consume(
 @gluon.jit
 def grouped_mm_scaled(
     a_desc, b_desc, c_desc, d_desc, d_ptr, bias_ptr, offs_ptr, M, N, K, groups, a_step, b_step, d_step,
-    ldd, batch_stride_bias, alpha, beta, activation, offs_wide, zero_tail,
+    lda, ldb, ldd, batch_stride_bias, alpha, beta, activation, offs_wide, zero_tail,
     a_scale, b_scale, scaling, batch_stride_a_scale, batch_stride_b_scale,
     a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, early,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
@@ -231,7 +231,8 @@ def grouped_mm_scaled(
                            ROWS, RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
                 (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 1,
                            ROWS, RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
-                (load_equal, (groups_at, stages, queue, True)) if EQUAL else (load_ragged, (groups_at, stages, queue)),
+                (load_equal, (groups_at, stages, queue, True, grain_of(lda, ldb)))
+                if EQUAL else (load_ragged, (groups_at, stages, queue)),
             ],
             [4, 1],
             [REGISTERS, OF_LOADERS],

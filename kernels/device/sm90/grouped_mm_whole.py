@@ -14,20 +14,22 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.device.sm90.epilogue import Epilogue, make_output
-from kernels.device.sm90.groups import CHUNK, Groups, larger
+from kernels.device.sm90.grouped_mm_pingpong import of_group
+from kernels.device.sm90.groups import CHUNK, Groups
 from kernels.device.sm90.loader import barriers, make_stages, prefetch_maps
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.raster import quotient
 from kernels.device.sm90.scheduler import Tiles
-from kernels.device.sm90.tails import clear_partition, is_cut, make_tails
+from kernels.device.sm90.tails import begins_inside, clear_partition, is_cut, make_tails
 from kernels.device.sm90.tile_queue import WorkTile, make_queue
 
 
 @gluon.jit
-def find_partition(groups, tiles, queue):
+def find_partition(groups, tiles, queue, ALONG: gl.constexpr = False, grain=1):
     """One warp: which tile of which group comes next. Ends are read CHUNK at a time; a group begins at the largest end
     before it. The right and the left operand's first row go as WorkTile's row and column, where K begins as its end,
-    and how deep K is as its height. A group without any K has one step, of which nothing counts."""
+    and how deep K is as its height. A group without any K has one step, of which nothing counts. ALONG: of operands
+    that are contiguous along K, where TMA is to begin at multiples of `grain` of them."""
     layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
     gdc_wait()  # what the kernel before this one writes may be our ends
     lane = gl.arange(0, CHUNK, layout)
@@ -41,9 +43,7 @@ def find_partition(groups, tiles, queue):
     for chunk in range(0, groups.groups, CHUNK):
         group = chunk + lane
         there = cut & (group < groups.groups)
-        start = groups.end_of(gl.where(there, group - 1, -1), groups.K)
-        start = gl.maximum(gl.associative_scan(start, 0, larger), final)
-        end = gl.maximum(groups.end_of(gl.where(there, group, -1), groups.K), start)
+        start, end = groups.cuts(group, there, final, groups.K)
         end = gl.where(cut, end, groups.K)
         final = gl.where(cut, gl.max(end, 0), 0)
         here = gl.minimum(groups.groups - chunk, CHUNK)
@@ -52,10 +52,19 @@ def find_partition(groups, tiles, queue):
             left, right = tiles.place(unit - before - index * each)
             begin = gl.sum(gl.where(lane == index, start, 0), 0)
             depth = gl.sum(gl.where(lane == index, end, 0), 0) - begin
-            count = gl.maximum(gl.cdiv(depth, groups.BLOCK_K), 1)
+            brought = depth
+            head = gl.to_tensor(0)
+            if ALONG:
+                head = begin % grain
+                begin -= head
+                head = gl.where(depth > 0, head, 0)
+                brought += head
+            count = gl.maximum(gl.cdiv(brought, groups.BLOCK_K), 1)
             last = gl.to_tensor(groups.BLOCK_K)
             if cut:
-                last = depth - (count - 1) * groups.BLOCK_K  # what follows is another group's
+                last = brought - (count - 1) * groups.BLOCK_K  # what follows is another group's
+            if ALONG:
+                last += head << 16
             queue.send(sent, WorkTile(right, begin, left, chunk + index, step, count, last, depth))
             step += count
             sent += 1
@@ -67,7 +76,15 @@ def find_partition(groups, tiles, queue):
 
 
 @gluon.jit
-def load_partition(groups, stages, queue, tails):
+def bring_cut(stages, step, work, k, left_plane, right_plane, tails, number):
+    """A step that is not whole: of a block's, counted from 0, this `number`."""
+    stages.wait_empty(step)
+    brought = tails.index(number % stages.STAGES)
+    stages.fetch(step, work.col, work.row, k, left_plane, right_plane, other=brought)
+
+
+@gluon.jit
+def load_partition(groups, stages, queue, tails, ALONG: gl.constexpr = False):
     """One warp: every tile's operands through the pipeline."""
     gdc_wait()  # what the kernel before this one writes may be our A or B
     n = 0
@@ -77,17 +94,21 @@ def load_partition(groups, stages, queue, tails):
         a_plane, b_plane = groups.planes(work.group)
         left_plane, right_plane = (b_plane, a_plane) if stages.SWAP else (a_plane, b_plane)
         whole = work.count
-        if is_cut(work, stages.BLOCK_K):
+        if is_cut(work, stages.BLOCK_K, ALONG):
             whole -= 1
         k = work.end
-        for i in range(whole):
+        first = 0
+        if ALONG:  # noqa: SIM102  (this one is the compiler's, the other the device's)
+            if begins_inside(work) & (work.count > 1):
+                bring_cut(stages, work.step, work, k, left_plane, right_plane, tails, cut)
+                k += stages.BLOCK_K
+                first = 1
+                cut += 1
+        for i in range(first, whole):
             stages.load(work.step + i, work.col, work.row, k, left_plane, right_plane)
             k += stages.BLOCK_K
         if whole < work.count:
-            step = work.step + whole
-            stages.wait_empty(step)
-            brought = tails.index(cut % stages.STAGES)
-            stages.fetch(step, work.col, work.row, k, left_plane, right_plane, other=brought)
+            bring_cut(stages, work.step + whole, work, k, left_plane, right_plane, tails, cut)
             cut += 1
         n += 1
         work = queue.receive(n)
@@ -95,15 +116,15 @@ def load_partition(groups, stages, queue, tails):
 
 
 @gluon.jit
-def store(out, parts, NUMBER: gl.constexpr, phase, work, d_step, batch_stride_bias):
-    """A tile, by its rows in the matrix that has all groups' D below one another."""
-    own = out.epilogue.moved(work.group.to(gl.int64) * batch_stride_bias)
-    alpha = gl.where(work.height > 0, own.alpha, 0.0)  # an empty group has no product that Inf could multiply
-    epilogue = Epilogue(own.bias_ptr, own.N, alpha, own.beta, own.activation, own.ACTIVATE, own.SWAP, own.scales)
+def store(out, parts, NUMBER: gl.constexpr, phase, work, d_step, batch_stride_bias, FIRST: gl.constexpr = 0):
+    """A tile, by its rows in the matrix that has all groups' D below one another; or what a warpgroup has of it, from
+    row FIRST of its left side on."""
+    own = of_group(out.epilogue, work.group, batch_stride_bias, work.height > 0)
     row = work.group * d_step
-    row, col = (row + work.row, work.col) if own.SWAP else (row + work.col, work.row)
+    left = work.col + FIRST
+    row, col = (row + work.row, left) if own.SWAP else (row + left, work.row)
     for i in gl.static_range(len(parts)):
-        buf, phase = out.stage(parts, i, NUMBER, phase, row, col, epilogue)
+        buf, phase = out.stage(parts, i, NUMBER, phase, row, col, own)
         tma.async_store(out.d_descs[0], [row, col], buf)
         if own.SWAP:
             row += parts[i].shape[1]

@@ -61,9 +61,9 @@ def orders(names: Iterable[str], rounds: int) -> Iterator[list[str]]:
         yield draw.sample(list(names), len(names))
 
 
-def wake(graphs: Iterable[torch.cuda.CUDAGraph]) -> None:
+def wake(graphs: list[torch.cuda.CUDAGraph]) -> None:
     """Keep the device busy with all of them until its clocks are those of a device at work."""
-    graphs, end = list(graphs), time.monotonic() + AWAKE_S
+    end = time.monotonic() + AWAKE_S
     while time.monotonic() < end:
         for graph in graphs:
             graph.replay()
@@ -86,7 +86,7 @@ def alternate(calls: dict, inputs, floor_us: float) -> dict[str, float]:
     graphs = {name: capture(call, inputs) for name, call in calls.items()}
     repeats = max(5, min(21, int(1e5 / (floor_us * len(inputs) * len(calls)))))
     times = {name: [] for name in calls}
-    wake(graphs.values())
+    wake(list(graphs.values()))
     for order in orders(graphs, repeats):
         for name in order:
             times[name].append(replay_us(graphs[name], len(inputs)))

@@ -22,7 +22,14 @@ def is_narrow(v) -> bool:
 
 def packed(v, ragged: int = INNER, **fields):
     """A gradient for this row: of 8 bits with scales, and contiguous along K."""
-    made = {"m": 512, "n": 320, "k": K, **{f"ld{x}": 512 for x in "abcd"}, "a_type": TYPES[v.a_type], **mixed_types(v.name)}
+    made = {
+        "m": 512,
+        "n": 320,
+        "k": K,
+        **{f"ld{x}": 512 for x in "abcd"},
+        "a_type": TYPES[v.a_type],
+        **mixed_types(v.name),
+    }
     if is_narrow(v):
         made |= {"precision": PRECISIONS.get(v.precision, 0), "scaling": 2, "a_scale": at(6), "b_scale": at(7)}
     return call(ragged, "nt" if is_narrow(v) else "tn", **{**made, "d_type": TYPES[v.d_type], **fields})

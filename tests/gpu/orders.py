@@ -13,7 +13,9 @@ warpgroup, which has read it, tells so by one thread's arrival after a barrier o
 for the thread's that arrives alone, and reports the others' reads: so it does of such a ring in 40 lines of CUDA C++,
 and no more once each thread arrives. What is shown here, for every path: no thread reaches an arrival from the load but
 through a barrier of its warpgroup, nor the store from an arrival of its own but through a wait that succeeded. That
-both speak of the same stage's mbarrier, the source says alone.
+both speak of the same stage's mbarrier, the source says alone. Of a partition of one warp the warp's own barrier stands
+there, of which the compiler leaves a NOP where it knows the warp to be together: then the code goes straight on from
+the load past that to the arrival, which each warp's first lane makes, after what its warp did before.
 
 A message: a thread stores, and it, or its warp once that is together again (BSYNC), arrives at an mbarrier, and who
 waited for it loads. What is shown for the way back is the same; for the way there, that a thread which has stored comes
@@ -29,6 +31,7 @@ from tests.gpu.sass import ARRIVAL, DISPATCH_BARRIER, PREDICATE, STRANGE, WAIT, 
 
 WAITED = "waited"
 OWN = re.compile(r"SYNCS\.ARRIVE\.TRANS64(\.RED)?\.A1")  # one that counts; others tell of copies
+FIRST_LANE = re.compile(r"(P\d), RZ, R\d+, 0x1f, RZ, 0xc0, !PT")  # of LOP3.LUT: false of the first lane of each warp
 
 
 class Orders(Program):
@@ -57,6 +60,23 @@ class Orders(Program):
             seen |= new
             waiting += new
         return None
+
+    def arrives_by_warp(self, read: int) -> bool:
+        """Whether the code goes straight from a load past its warp's barrier to an arrival of the warp's first lane."""
+        met, others = False, ""
+        if self.code[self.at[read]].guard:
+            return False
+        for i in range(self.at[read] + 1, len(self.code)):
+            x = self.code[i]
+            if i in self.entered or x.steers or x.barrier or STRANGE.match(x.opcode):
+                return False
+            if ARRIVAL.match(x.opcode):
+                return bool(OWN.match(x.opcode)) and met and (x.guard, x.wanted) == (others, False)
+            met = met or x.opcode == "NOP" or x.opcode.startswith("WARPSYNC")
+            lane = FIRST_LANE.fullmatch(x.operands) if x.opcode == "LOP3.LUT" and not x.guard else None
+            if lane or others in PREDICATE.findall(x.operands):
+                others = lane[1] if lane else ""
+        return False
 
     @functools.cached_property
     def unwaited(self) -> set[int]:
@@ -134,7 +154,8 @@ class Orders(Program):
         if (store.opcode.split(".")[0], load.opcode.split(".")[0]) != (kind, "LDS"):
             return f"{store.opcode} and {load.opcode}, not {kind} and LDS"
         try:
-            arrival, unwaited = self.arrives_unmet(read), write in self.unwaited
+            arrival = None if self.arrives_by_warp(read) else self.arrives_unmet(read)
+            unwaited = write in self.unwaited
         except Unclear as error:
             return f"the code is not understood: {error}"
         if arrival is not None:

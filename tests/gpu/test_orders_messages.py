@@ -65,6 +65,37 @@ def told(text: str) -> str:
     return Orders(numbered(text)).unordered(places(text, "STS.128")[-1], places(text, "LDS")[-1]) or "accepted"
 
 
+# A warp of its own reads, is together, and its first lane tells so.
+LANE, TOGETHER = " LOP3.LUT P3, RZ, R2, 0x1f, RZ, 0xc0, !PT ;\n", " NOP ;\n"
+BACK = " @!P3 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR18+0x6f0], RZ ;\n"
+
+
+def of_one_warp(*between: str) -> str:
+    """The stage above, where what stands between the load and the barrier is of a warp that needs none."""
+    assert READS in RING and MEET in RING
+    return handed_on(RING.replace(MEET, "").replace(READS, READS + "".join(between), 1))
+
+
+def test_what_a_warp_reads_its_first_lane_hands_on():
+    assert of_one_warp(LANE, TOGETHER, BACK) == "accepted"
+    assert of_one_warp(TOGETHER, LANE, BACK) == of_one_warp(LANE, " WARPSYNC 0xffffffff ;\n", BACK) == "accepted"
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        (LANE, BACK), (TOGETHER, BACK), (LANE.replace("0x1f", "0x7f"), TOGETHER, BACK), (LANE, BACK, TOGETHER),
+        (LANE, TOGETHER, BACK.replace("@!P3", "@P3")), (LANE, TOGETHER, BACK.replace("@!P3 ", "")),
+        (LANE, TOGETHER, BACK.replace("P3", "P4")), (" @P4" + LANE, TOGETHER, BACK),
+        (LANE, " ISETP.GT.U32.AND P3, PT, R2, 0x4, PT ;\n", TOGETHER, BACK),
+        (LANE, TOGETHER, ".L_x_9:\n", BACK), (LANE, TOGETHER, " @P4 EXIT ;\n", BACK),
+        (LANE, TOGETHER, BACK.replace("A1T0", "A0T1")),
+    ],
+)  # fmt: skip
+def test_what_another_lane_may_still_read_is_refused(between):
+    assert UNMET in of_one_warp(*between)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -76,8 +76,8 @@ def test_rows_of_hopper_that_are_not_measured_keep_these_models():
     rows = [r for r in table((90,)) if not r.fit and r.problem.op in OPS]
     for r in rows:
         step = r.config.block_m * r.config.block_n * r.config.block_k * 0.05 / r.rate
-        assert dataclasses.astuple(r.model) == (3000.0, step, float(r.tile_ns), 0.3)
-        assert r.tile_ns == 500 or (r.problem.op, r.problem.a) == ("grouped_mm", "e4m3")
+        assert dataclasses.astuple(r.model) == (3000.0, step, float(r.tile_ns), 0.3 * r.byte_cost)
+        assert (r.tile_ns, r.byte_cost) == (500, 1) or (r.problem.op, r.problem.a) == ("grouped_mm", "e4m3")
     assert len(rows) > 50
 
 

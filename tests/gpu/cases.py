@@ -80,7 +80,8 @@ class Case:
     d_scale: bool = False  # D, of d_type e4m3, has a scale of its own
     d_amax: bool = False  # and the largest magnitudes of its rows are asked for
     fresh: bool = False  # no out: the library allocates it
-    # normal; inf, nan (a few of A and B); nan_ab (all, with alpha = 0); inf_odd, nan_odd (all of every second group)
+    # normal; positive (A and B); inf, nan (a few of A and B); nan_ab (all, with alpha = 0); inf_odd, nan_odd (all of
+    # every second group)
     values: str = "normal"
     variant: str | None = None
 

@@ -15,9 +15,9 @@ FULL = tuple(g * 37 % 41 + 1 for g in range(300))
 # Ends that cut K at odd places. A step is 64 deep, 32 in float32.
 ODD_K = (0, 1, 63, 0, 64, 65, 7, 130, 31, 200, 0)
 NEIGHBOURS = ("nan_odd", "inf_odd")
-# Of K with an infinite alpha, which K = 0 does not know. Of three products of 8 bits two may be each other's negatives,
-# and all that tensor cores keep of the sum, which is times Inf a NaN.
-INFINITE = (0, 64, 67, 0)
+# With an infinite alpha, which K = 0 does not know. Of numbers of both signs a sum may be all but 0, and 0 in what
+# tensor cores keep of it, which is times Inf a NaN.
+INFINITE = {"alpha": float("inf"), "values": "positive", "bias": "each"}
 # Ends that cut a long K: 260 of each on average, so that five blocks share each tile, of which some find nothing left.
 LONG_K = (0, 1000, 63, 0, 64, 65, 900, 1, 200, 567, 0)
 
@@ -110,7 +110,7 @@ def inner_cases(case: Case, activations, large: bool):
     for sizes in ((1000,), (0,), (0, 0, 0), MOSTLY_EMPTY, (1000, 3, 0, 512)):
         tail = 0 if any(sizes) else 9  # a K of 0 in all reads nothing, and no such row runs
         yield cut(case, sizes, m=70, n=24, beta=1.0, c="in_place", bias="each", tail=tail)
-    yield cut(case, INFINITE, m=64, n=64, alpha=float("inf"), bias="each")
+    yield cut(case, (0, 64, 3, 0), m=64, n=64, **INFINITE)
     if large:
         yield cut(case, (700, 0, 65, 1999), m=2000, n=2056)  # many tiles for each block
 
@@ -138,7 +138,7 @@ def whole_cases(case: Case, activations, large: bool):
     for sizes in ((1000,), (0,), (0, 0, 0), MOSTLY_EMPTY, FULL, (1000, 3, 0, 512), LONG_K):
         tail = 0 if any(sizes) else 9  # a K of 0 in all reads nothing, and no such row runs
         yield cut(inner, sizes, m=264, n=24, **epilogue, tail=tail)
-    yield cut(inner, INFINITE, m=192, n=64, alpha=float("inf"), bias="each")
+    yield cut(inner, (0, 64, 3, 0), m=192, n=64, **INFINITE)
     yield fit(batch, groups=1, m=192, n=136, k=200)
     if large:
         yield cut(inner, (700, 0, 65, 1999), m=2000, n=2056)  # many tiles for each block
@@ -185,7 +185,7 @@ def shared_inner_cases(case: Case, activations, large: bool):
     for sizes in ((1000,), (0,), (0, 0, 0), (0, 0, 2100, 0), tuple(g * 37 % 410 for g in range(60))):
         tail = 0 if any(sizes) else 700
         yield cut(case, sizes, m=60, n=24, beta=1.0, c="in_place", bias="each", tail=tail)
-    yield cut(case, (0, 640, 3, 0), m=64, n=64, alpha=float("inf"), bias="each")  # K = 0 knows no alpha
+    yield cut(case, (0, 640, 3, 0), m=64, n=64, **INFINITE)
     if large:
         yield cut(case, (7000, 0, 65, 19999), m=250, n=200)
         yield cut(case, (50001, 3), m=256, n=256, beta=1.0, c="in_place")

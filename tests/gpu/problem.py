@@ -216,6 +216,9 @@ class Problem:
                 place = tuple(rng.randrange(n) for n in view.shape)
                 view[place] = rng.choice((torch.inf, -torch.inf)) if case.values == "inf" else torch.nan
 
+        if case.values == "positive":
+            for view in (*self.a_arena.views, *self.b_arena.views):
+                view.copy_(view.double().abs().to(view.dtype))
         if case.values in ("inf_odd", "nan_odd"):
             for group in range(1, case.groups, 2):
                 for part in self.group_inputs(group):

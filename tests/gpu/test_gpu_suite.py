@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +30,7 @@ from tests.gpu import (  # noqa: E402
     reference,
     standin,
 )
+from tests.gpu.problem import Problem  # noqa: E402
 from tests.support import torch_reference  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -191,7 +193,7 @@ def test_problems_of_a_row_for_whole_matrices_reach_it(kind, layout, a_type):
     assert len(found) > 25 and [c for c in found if not (reaches_whole_matrices(c) or runs_as_groups(c))] == []
     assert {c.ragged for c in found} == ({"m"} if "_rows" in kind else {"k", "none"} if cuts_k else {"none"})
     assert {c.c for c in found} == {"none", "separate", "in_place", "out"} and max(c.groups for c in found) == 300
-    counts = {"values": 2 if a_type == "e4m3" else 3, "bias": 3, "wide": 1 + (cuts_k or "_rows" in kind)}
+    counts = {"values": (2 if a_type == "e4m3" else 3) + cuts_k, "bias": 3, "wide": 1 + (cuts_k or "_rows" in kind)}
     for field, values in (counts | {"zero": 1 + ("_rows" in kind)}).items():
         assert len({getattr(c, field) for c in found}) == values, field
 
@@ -205,7 +207,8 @@ def test_problems_of_a_row_whose_blocks_share_k_reach_it(layout):
     found = list(cases_groups.group_cases(SimpleNamespace(**v)))
     assert len(found) > 20 and [c for c in found if not reaches_whole_matrices(c)] == []
     assert {c.ragged for c in found} == ({"k", "none"} if layout == (True, False) else {"none"})
-    for field, count in (("c", 4), ("values", 3), ("bias", 3), ("wide", 1 + (layout == (True, False))),
+    cuts_k = layout == (True, False)
+    for field, count in (("c", 4), ("values", 3 + cuts_k), ("bias", 3), ("wide", 1 + cuts_k),
                          ("activation", 4)):  # fmt: skip
         assert len({getattr(c, field) for c in found}) == count, field
 
@@ -245,8 +248,18 @@ def test_problems_of_a_row_of_whole_tiles_reach_it():
     assert len(found) > 25 and [c for c in found if not reaches_whole_matrices(c)] == []
     assert {c.ragged for c in found} == {"k", "none"} and {(c.c, c.beta, c.m % 8) for c in found} == {("none", 0.0, 0)}
     assert min(c.m for c in found) == 192 and max(c.groups for c in found) == 300
-    for field, count in (("values", 3), ("bias", 3), ("wide", 2)):
+    for field, count in (("values", 4), ("bias", 3), ("wide", 2)):
         assert len({getattr(c, field) for c in found}) == count, field
+    assert {c.values for c in found if c.alpha == float("inf")} == {"positive"}
+
+
+@pytest.mark.parametrize("a_type", ["bf16", "e4m3"])
+def test_positive_numbers_are_those_that_were_drawn_without_their_signs(a_type):
+    case = cases.Case(entry="grouped_mm", a_type=a_type, groups=2, cuts=(5, 30), ragged="k", trans_b=True, m=16, n=16)
+    drawn, positive = (Problem(replace(case, values=values), CPU) for values in ("normal", "positive"))
+    for arena in ("a_arena", "b_arena"):
+        for one, other in zip(getattr(drawn, arena).views, getattr(positive, arena).views, strict=True):
+            assert (one.float() < 0).any() and torch.equal(one.float().abs(), other.float())
 
 
 def test_a_subnormal_number_of_8_bits_counts_as_a_normal_one_in_what_sums_are_off_by():

@@ -71,7 +71,7 @@ def wake(graphs: list[torch.cuda.CUDAGraph]) -> None:
 
 
 def alternate_launched(calls: dict, inputs, count: int, repeats: int = 7) -> dict[str, float]:
-    """As alternate, without graphs: medians over repeats of `count` calls each."""
+    """Medians over repeats of `count` calls each, in turn as in `alternate`, without graphs: most of it is the host."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         launched_us(call, inputs, 2 * len(inputs))

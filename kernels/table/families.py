@@ -123,7 +123,6 @@ SM90 = [
     Family("grouped_mm", "whole", **WHOLE),
     Family("grouped_mm", "whole_swap", swap_ab=True, **WHOLE),
     Family("grouped_mm", "scaled_whole_coop", cooperative=True, **SCALED_WHOLE),
-    Family("grouped_mm", "scaled_whole_coop_swap", cooperative=True, swap_ab=True, **SCALED_WHOLE),
     Family("grouped_mm", "scaled_whole_pingpong", **SCALED_WHOLE),
     Family("grouped_mm", "scaled_whole_pingpong_swap", swap_ab=True, **SCALED_WHOLE),
     Family(

@@ -41,8 +41,11 @@ def test_there_are_some_of_each_type_for_gradients():
     assert {v.precision for v in rows if is_narrow(v)} == {"exact", "fast"}
     assert all((v.trans_a, v.trans_b) == ((False, True) if is_narrow(v) else (True, False)) for v in rows)
     assert all(v.single and v.linear for v in rows)
-    for narrow in (False, True):
-        assert {(v.block_m, v.block_n) for v in rows if is_narrow(v) == narrow} >= {(192, 128), (128, 192)}
+    tiles = {"bf16 exact": {(192, 128), (64, 128), (128, 192), (128, 128)}, "e4m3 exact": {(128, 192), (128, 128)},
+             "e4m3 fast": {(192, 128), (128, 128)}}  # fmt: skip
+    tiles["f16 exact"] = tiles["bf16 exact"]
+    found = {(f"{v.a_type} {v.precision}", v.block_m, v.block_n) for v in rows}
+    assert found == {(kind, *tile) for kind, own in tiles.items() for tile in own}
 
 
 @in_stand_in()
@@ -82,4 +85,6 @@ def test_large_gradients_choose_them(kind, m):
     ld = {"lda": 4096, "ldb": 4096} if is_narrow(row) else {"lda": m, "ldb": 2048}
     made = packed(row, m=m, n=2048, k=16 * 256, groups=16, ldc=2048, ldd=2048, **ld)
     assert text(made.variant(90).name).endswith("_whole")
+    assert not text(made.set(d_type=TYPES["f32"]).variant(90).name).endswith("_whole")
+    made = packed(row, m=m, n=2048, k=16 * 256, groups=16, ldc=2048, ldd=2048, **ld)
     assert not text(made.set(c=at(2), beta=1.0).variant(90).name).endswith("_whole")

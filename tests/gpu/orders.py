@@ -15,7 +15,8 @@ and no more once each thread arrives. What is shown here, for every path: no thr
 through a barrier of its warpgroup, nor the store from an arrival of its own but through a wait that succeeded. That
 both speak of the same stage's mbarrier, the source says alone. Of a partition of one warp the warp's own barrier stands
 there, of which the compiler leaves a NOP where it knows the warp to be together: then the code goes straight on from
-the load past that to the arrival, which each warp's first lane makes, after what its warp did before.
+the load past that to the arrival, which each warp's first lane makes, after what its warp did before. That the register
+whose last five bits say so holds the thread's number is shown; that the NOP is that barrier, the source says alone.
 
 A message: a thread stores, and it, or its warp once that is together again (BSYNC), arrives at an mbarrier, and who
 waited for it loads. What is shown for the way back is the same; for the way there, that a thread which has stored comes
@@ -31,7 +32,8 @@ from tests.gpu.sass import ARRIVAL, DISPATCH_BARRIER, PREDICATE, STRANGE, WAIT, 
 
 WAITED = "waited"
 OWN = re.compile(r"SYNCS\.ARRIVE\.TRANS64(\.RED)?\.A1")  # one that counts; others tell of copies
-FIRST_LANE = re.compile(r"(P\d), RZ, R\d+, 0x1f, RZ, 0xc0, !PT")  # of LOP3.LUT: false of the first lane of each warp
+FIRST_LANE = re.compile(r"(P\d), RZ, R(\d+), 0x1f, RZ, 0xc0, !PT")  # of LOP3.LUT: false of a warp's first lane
+EVERY = re.compile(r"\bU?PR\b")  # predicate at once
 
 
 class Orders(Program):
@@ -61,21 +63,34 @@ class Orders(Program):
             waiting += new
         return None
 
+    def other_lanes(self, last: int) -> str:
+        """The predicate that all lanes but their warp's first have there, by the straight way down to it; ""."""
+        first, others, number = last, "", None  # number: the register of the thread's
+        while first > 0 and first not in self.entered and not self.code[first - 1].steers:
+            first -= 1
+        for x in self.code[first:last]:
+            lane = FIRST_LANE.fullmatch(x.operands) if x.opcode == "LOP3.LUT" and not x.guard else None
+            if lane or others in PREDICATE.findall(x.operands) or EVERY.search(x.operands):
+                others = lane[1] if lane and int(lane[2]) == number else ""
+            written = re.match(r"R(\d+)\b", x.operands)
+            if x.opcode == "S2R" and not x.guard and x.operands.endswith(", SR_TID.X"):
+                number = int(written[1])
+            elif written and number is not None and int(written[1]) <= number < int(written[1]) + 4:  # or one of four
+                number = None
+        return others
+
     def arrives_by_warp(self, read: int) -> bool:
         """Whether the code goes straight from a load past its warp's barrier to an arrival of the warp's first lane."""
-        met, others = False, ""
-        if self.code[self.at[read]].guard:
-            return False
-        for i in range(self.at[read] + 1, len(self.code)):
+        load, met = self.at[read], False
+        for i in range(load, len(self.code)):
             x = self.code[i]
-            if i in self.entered or x.steers or x.barrier or STRANGE.match(x.opcode):
+            if STRANGE.match(x.opcode) or (i == load and x.guard):
+                return False
+            if i > load and (i in self.entered or x.steers or x.barrier):
                 return False
             if ARRIVAL.match(x.opcode):
-                return bool(OWN.match(x.opcode)) and met and (x.guard, x.wanted) == (others, False)
-            met = met or x.opcode == "NOP" or x.opcode.startswith("WARPSYNC")
-            lane = FIRST_LANE.fullmatch(x.operands) if x.opcode == "LOP3.LUT" and not x.guard else None
-            if lane or others in PREDICATE.findall(x.operands):
-                others = lane[1] if lane else ""
+                return bool(OWN.match(x.opcode)) and met and (x.guard, x.wanted) == (self.other_lanes(i), False)
+            met |= not x.guard and (x.opcode == "NOP" or (x.opcode, x.operands) == ("WARPSYNC", "0xffffffff"))
         return False
 
     @functools.cached_property

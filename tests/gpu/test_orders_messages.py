@@ -66,7 +66,8 @@ def told(text: str) -> str:
 
 
 # A warp of its own reads, is together, and its first lane tells so.
-LANE, TOGETHER = " LOP3.LUT P3, RZ, R2, 0x1f, RZ, 0xc0, !PT ;\n", " NOP ;\n"
+LANE = " S2R R2, SR_TID.X ;\n LOP3.LUT P3, RZ, R2, 0x1f, RZ, 0xc0, !PT ;\n"
+TOGETHER = " NOP ;\n"
 BACK = " @!P3 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR18+0x6f0], RZ ;\n"
 
 
@@ -78,6 +79,9 @@ def of_one_warp(*between: str) -> str:
 
 def test_what_a_warp_reads_its_first_lane_hands_on():
     assert of_one_warp(LANE, TOGETHER, BACK) == "accepted"
+    told, lane = LANE.splitlines(keepends=True)
+    before = RING.replace(MEET, "").replace(READS, told + READS + lane + TOGETHER + BACK, 1)
+    assert handed_on(before) == "accepted"
     assert of_one_warp(TOGETHER, LANE, BACK) == of_one_warp(LANE, " WARPSYNC 0xffffffff ;\n", BACK) == "accepted"
 
 
@@ -86,7 +90,12 @@ def test_what_a_warp_reads_its_first_lane_hands_on():
     [
         (LANE, BACK), (TOGETHER, BACK), (LANE.replace("0x1f", "0x7f"), TOGETHER, BACK), (LANE, BACK, TOGETHER),
         (LANE, TOGETHER, BACK.replace("@!P3", "@P3")), (LANE, TOGETHER, BACK.replace("@!P3 ", "")),
-        (LANE, TOGETHER, BACK.replace("P3", "P4")), (" @P4" + LANE, TOGETHER, BACK),
+        (LANE, TOGETHER, BACK.replace("P3", "P4")), (LANE.replace(" LOP3", " @P4 LOP3"), TOGETHER, BACK),
+        (LANE, " @P4" + TOGETHER, BACK), (LANE, " @P4 WARPSYNC 0xffffffff ;\n", BACK),
+        (LANE, " WARPSYNC 0x1 ;\n", BACK), (LANE.replace(" LOP3", " LDS.128 R0, [R9] ;\n LOP3"), TOGETHER, BACK),
+        (LANE, " R2P PR, R5, 0x7f ;\n", TOGETHER, BACK), (LANE.replace("RZ, R2", "RZ, R77"), TOGETHER, BACK),
+        (LANE.replace(" LOP3", " MOV R2, 0x20 ;\n LOP3"), TOGETHER, BACK),
+        (LANE.replace("SR_TID.X", "SR_CTAID.X"), TOGETHER, BACK), (LANE.replace(" S2R", " @P4 S2R"), TOGETHER, BACK),
         (LANE, " ISETP.GT.U32.AND P3, PT, R2, 0x4, PT ;\n", TOGETHER, BACK),
         (LANE, TOGETHER, ".L_x_9:\n", BACK), (LANE, TOGETHER, " @P4 EXIT ;\n", BACK),
         (LANE, TOGETHER, BACK.replace("A1T0", "A0T1")),

@@ -219,7 +219,7 @@ def test_boxes_of_packed_groups_are_of_one_group_and_with_operands_swapped_runs_
         sharers = 2 if row.family.cooperative else 1  # warpgroups, each with its columns
         out = (c.block_m // parts, c.block_n // sharers) if row.family.swap_ab else (c.block_m, c.block_n // parts)
         if row.family.whole_tiles:  # as a dense tile leaves
-            out = (64, c.block_n // sharers) if row.family.swap_ab else (c.block_m // sharers, 64)
+            out = (64, c.block_n) if row.family.swap_ab else (c.block_m // sharers, 64)
         assert row.box("c_desc") == row.box("d_desc") == (row.problem.d, *out), row.name
         assert c.a_boxes == (c.block_m // 32 if row.family.swap_ab and not row.family.whole_tiles else 1)
         for name, rows in (("a_desc", c.block_m // c.a_boxes), ("b_desc", c.block_n)):

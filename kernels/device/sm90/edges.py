@@ -1,8 +1,8 @@
-"""Ends that cut K of 8-bit operands, which are contiguous along K: a group begins inside a line. No kernel here.
+"""Ends that cut K of 8-bit operands, which are contiguous along K: what grouped_mm_scaled.py does about them. Of tiles
+that lie whole in their group, tails.py does it. No kernel here.
 
-TMA begins within a stored row at multiples of 16 or 32 bytes (groups.py, grain_of). So the first line of a tile may
-have numbers of the group before its own, and the last line some of the next one's: they are set to zero in shared
-memory. The warpgroups
+A group begins inside a line. So the first line of a tile may have numbers of the group before its own (groups.py,
+grain_of), and the last line some of the next one's: they are set to zero in shared memory. The warpgroups
 that share a tile have a part of its rows each, and meet before one multiplies what another has cleared; one that has a
 tile for itself clears all of it.
 """

@@ -190,7 +190,8 @@ def load_ragged(groups, stages, queue, early=()):
 @gluon.jit
 def grain_of(lda, ldb):
     """Of 8-bit operands that are contiguous along K: at multiples of how many a tile's first line is to begin. 16 it
-    must be, for TMA. Where all stored rows begin on 32 bytes, lines that do too take TMA down to half the time."""
+    must be, for TMA. Where all stored rows begin on 32 bytes, lines that do too take TMA down to half the time. Where
+    A or B begins on 16 bytes alone (addresses are not looked at) lines that begin at 32 gain nothing."""
     return gl.where((lda | ldb) % 32 == 0, 32, 16)
 
 

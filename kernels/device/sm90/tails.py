@@ -3,8 +3,8 @@
 Warps of their own set it to zero between TMA and the tensor cores, so that no warpgroup does it while it is its turn.
 
 Of operands stored along M and N, TMA brings BLOCK_K rows of K, of which the last ones may be the next group's, whose
-numbers may be no numbers. Of operands contiguous ALONG K a group begins inside a line, and TMA begins at a multiple of
-16 or 32 bytes (groups.py, grain_of): the first line too may have numbers of the group before.
+numbers may be no numbers. Of operands contiguous ALONG K a group begins inside a line: the first line too may have
+numbers of the group before (groups.py, grain_of).
 """
 
 from triton.experimental import gluon
@@ -38,9 +38,9 @@ def is_cut(work, BLOCK_K: gl.constexpr, ALONG: gl.constexpr = False):
 @gluon.constexpr_function
 def trim_assembly(left_rows, right_rows, threads):
     """Of rows of a line each, swizzled by 128 bytes, those bytes stay that are from $4 to $5, and the others are set to
-    zero: `left_rows` of them from $0 + $1 on, then `right_rows` from $2 + $3 on. Thread number $6 of so many has every
-    row of its number. Of pieces of 16 bytes that have nothing to keep none is read before, and no other than the two
-    in which what stays begins and ends."""
+    zero: `left_rows` of them from $0 + $1 on, then `right_rows` from $2 + $3 on. Of so many threads number $6 has row
+    $6 and each so many rows further on, of either operand. Pieces of 16 bytes that keep nothing are written, the two in
+    which what stays begins and ends are read before, and no other is touched."""
     assert threads % 8 == 0 and left_rows % threads == 0 and right_rows % threads == 0
     pieces = range(0, LINE.value, 16)
     lines = [
@@ -74,6 +74,7 @@ def trim_assembly(left_rows, right_rows, threads):
 @gluon.jit
 def trim(stages, step, low, high):
     """Of K of a step, what stands from `low` to `high` stays, and the rest counts as zero."""
+    gl.static_assert(stages.left.LINES == 1 and stages.right.LINES == 1)
     slot = step % stages.STAGES
     ASSEMBLY: gl.constexpr = trim_assembly(stages.left.ROWS, stages.right.ROWS, gl.num_warps() * 32)
     gl.inline_asm(

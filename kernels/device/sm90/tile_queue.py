@@ -27,8 +27,9 @@ def own(place):
 
 @gluon.aggregate
 class WorkTile:
-    """One tile: where its D stands, and which steps of the pipeline hold its A and B. In grouped_mm_whole.py row and
-    col are the first of the right and of the left operand, end is where K begins, and height how deep it is."""
+    """One tile: where its D stands, and which steps of the pipeline hold its A and B. Of a tile that lies whole in its
+    group row and col are the first of the right and of the left operand, end is where K begins, and height how deep it
+    is (grouped_mm_whole.py)."""
 
     row: gl.tensor  # of D, first of the tile
     end: gl.tensor  # of D, one past the last row of the tile's group
@@ -36,7 +37,7 @@ class WorkTile:
     group: gl.tensor
     step: gl.tensor  # first in the pipeline
     count: gl.tensor  # steps; -1: there is no tile any more
-    last: gl.tensor  # of K, what the last step has; and, times 65536, what the first one has before it: edges.py
+    last: gl.tensor  # of K, what the last step has; and, times 65536, what the first one has before it
     height: gl.tensor  # of A, rows that the tile has, or more where its group ends before
 
     @gluon.jit

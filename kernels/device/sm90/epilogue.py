@@ -31,26 +31,41 @@ class Scales:
 
     @gluon.jit
     def ask(self, left, right):
-        """Those of a tile, on their way."""
+        """Those of a tile, on their way: of the left side's rows, of the right side's, and the latter's where it is a
+        number for all."""
         LEFT: gl.constexpr = self.of_left.shape[1]
         RIGHT: gl.constexpr = self.of_right.shape[1]
         if self.SWAP:
-            return self.numbers(self.b_scale, left, self.N, LEFT), self.numbers(self.a_scale, right, self.M, RIGHT)
+            for_all = gl.load(self.a_scale, mask=self.scaling == 1, other=1.0)
+            of_left, of_right = (
+                self.numbers(self.b_scale, left, self.N, LEFT),
+                self.numbers(self.a_scale, right, self.M, RIGHT),
+            )
         else:
-            return self.numbers(self.a_scale, left, self.M, LEFT), self.numbers(self.b_scale, right, self.N, RIGHT)
+            for_all = gl.load(self.b_scale, mask=self.scaling == 1, other=1.0)
+            of_left, of_right = (
+                self.numbers(self.a_scale, left, self.M, LEFT),
+                self.numbers(self.b_scale, right, self.N, RIGHT),
+            )
+        return of_left, of_right, for_all
 
     @gluon.jit
-    def spread(self, asked, CONSUMER: gl.constexpr):
-        self.of_left.index(CONSUMER).store(asked[0])
+    def spread(self, asked, alpha, CONSUMER: gl.constexpr):
+        """What all of a row is multiplied by is one number there."""
+        self.of_left.index(CONSUMER).store(asked[0] * (asked[2] * alpha))
         self.of_right.index(CONSUMER).store(asked[1])
         gl.barrier()  # each thread reads what others have written
 
     @gluon.jit
     def applied(self, acc, CONSUMER: gl.constexpr, COLUMN: gl.constexpr):
-        """To the part of a tile that begins at this column."""
+        """To the part of a tile that begins at this column. Warpgroups that share a tile multiply nothing meanwhile, so
+        that each multiplication counts: there is one, but where the right side's rows have scales of their own."""
         left = self.of_left.index(CONSUMER).load(gl.SliceLayout(1, acc.type.layout))
-        right = self.of_right.index(CONSUMER).slice(COLUMN, acc.shape[1]).load(gl.SliceLayout(0, acc.type.layout))
-        return acc * left[:, None] * right[None, :]
+        acc = acc * left[:, None]
+        if self.scaling == 2:
+            right = self.of_right.index(CONSUMER).slice(COLUMN, acc.shape[1])
+            acc = acc * right.load(gl.SliceLayout(0, acc.type.layout))[None, :]
+        return acc
 
 
 @gluon.aggregate
@@ -138,15 +153,15 @@ class Epilogue:
     @gluon.jit
     def spread(self, asked, CONSUMER: gl.constexpr):
         if len(self.scales) > 0:
-            self.scales[0].spread(asked, CONSUMER)
+            self.scales[0].spread(asked, self.alpha, CONSUMER)
 
     @gluon.jit
     def scaled(self, acc, CONSUMER: gl.constexpr, COLUMN: gl.constexpr):
         """The sum times alpha and the operands' scales, of the part of a tile that begins at this column."""
-        acc = acc * self.alpha
         if len(self.scales) > 0:
-            acc = self.scales[0].applied(acc, CONSUMER, COLUMN)
-        return acc
+            return self.scales[0].applied(acc, CONSUMER, COLUMN)
+        else:
+            return acc * self.alpha
 
     @gluon.jit
     def moved(self, elements):

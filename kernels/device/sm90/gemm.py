@@ -30,6 +30,25 @@ from kernels.device.sm90.promote import multiply_promoted
 from kernels.device.sm90.scheduler import Tiles
 
 
+@gluon.aggregate
+class Ahead:
+    """What warpgroups that share a tile do while its first products are under way: ask for what its end wants, and look
+    up where the next tile stands, some 300 cycles."""
+
+    out: gl.base_value
+    tiles: Tiles
+    unit: gl.tensor
+    left: gl.tensor
+    right: gl.tensor
+    next: gl.tensor  # unit, or the last one again
+
+    @gluon.jit
+    def do(self):
+        asked = self.out.begin(self.unit, self.left, self.right)
+        left, right = self.tiles.place(self.next)
+        return asked, left, right
+
+
 @gluon.jit
 def consume(
     tiles, stages, out, turns, blocks, NUMBER: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr,
@@ -55,25 +74,34 @@ def consume(
         left = next_left
         right = next_right
         start, count = tiles.steps(unit)
-        asked = out.begin(unit, left + FIRST, right)
-        parts = zero_parts(ROWS, tiles.RIGHT, out.MOST)
-        if PINGPONG:
-            mbarrier.wait(turns.index(NUMBER), turn)
-            turn ^= 1
-        if PROMOTE:
+        if PROMOTE and not PINGPONG:
+            parts = zero_parts(ROWS, tiles.RIGHT, out.MOST)
             own = tile_scales(blocks, left, right, start * stages.left.LINES)
-            parts, step = multiply_promoted(
-                parts, stages, own, step, count, FIRST, tiles.RIGHT, REGISTERS, not PINGPONG
+            ahead = Ahead(out, tiles, unit, left + FIRST, right, gl.minimum(unit + stride, tiles.count() - 1))
+            parts, step, done = multiply_promoted(
+                parts, stages, own, step, count, FIRST, tiles.RIGHT, REGISTERS, True, (), (ahead,)
             )
+            asked, next_left, next_right = done
         else:
-            last = stages.BLOCK_K
-            if not tiles.SPLIT:
-                last = tiles.K - (start + count - 1) * stages.BLOCK_K
-            parts, step = multiply(parts, stages, step, count, last, FIRST, tiles.RIGHT, CUT=not tiles.SPLIT)
-        if PINGPONG:
-            mbarrier.arrive(turns.index(1 - NUMBER), count=1)
-        if unit + stride < tiles.count():
-            next_left, next_right = tiles.place(unit + stride)  # while the last step is under way
+            asked = out.begin(unit, left + FIRST, right)
+            parts = zero_parts(ROWS, tiles.RIGHT, out.MOST)
+            if PINGPONG:
+                mbarrier.wait(turns.index(NUMBER), turn)
+                turn ^= 1
+            if PROMOTE:
+                own = tile_scales(blocks, left, right, start * stages.left.LINES)
+                parts, step, _ = multiply_promoted(
+                    parts, stages, own, step, count, FIRST, tiles.RIGHT, REGISTERS, False
+                )  # fmt: skip
+            else:
+                last = stages.BLOCK_K
+                if not tiles.SPLIT:
+                    last = tiles.K - (start + count - 1) * stages.BLOCK_K
+                parts, step = multiply(parts, stages, step, count, last, FIRST, tiles.RIGHT, CUT=not tiles.SPLIT)
+            if PINGPONG:
+                mbarrier.arrive(turns.index(1 - NUMBER), count=1)
+            if unit + stride < tiles.count():
+                next_left, next_right = tiles.place(unit + stride)  # while the last step is under way
         if not PROMOTE:
             parts = wait_for_parts(parts, tiles.RIGHT)
             stages.release(step + stages.STAGES - 1)

@@ -50,7 +50,7 @@ def multiply_height(
         COUNT: gl.constexpr = HEIGHT // parts[0].shape[1]
         own = parts[:COUNT]
         if PROMOTE:
-            own, _ = multiply_promoted(
+            own, _, _ = multiply_promoted(
                 own, stages, blocks, work.step, work.count, FIRST, HEIGHT, REGISTERS, COOP, edges
             )
             if not COOP:

@@ -54,7 +54,7 @@ def consume(
             mbarrier.wait(turns.index(NUMBER), turn)
             turn ^= 1
         if PROMOTE:
-            parts, step = multiply_promoted(
+            parts, step, _ = multiply_promoted(
                 parts, stages, (), work.step, work.count, FIRST, tiles.RIGHT, REGISTERS, COOP
             )
         else:

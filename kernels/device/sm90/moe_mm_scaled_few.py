@@ -158,7 +158,7 @@ def consume(
     while work.count >= 0:
         parts = zero_parts(COLS, WIDTH, WIDTH) + zero_parts(COLS, WIDTH, WIDTH)
         mbarrier.wait(turns.index(NUMBER), n + 1 - NUMBER & 1)  # the first consumer need not wait for its first turn
-        parts, _ = multiply_promoted(parts, stages, scales, work.step, work.count, 0, WIDTH, REGISTERS, False)
+        parts, _, _ = multiply_promoted(parts, stages, scales, work.step, work.count, 0, WIDTH, REGISTERS, False)
         mbarrier.arrive(turns.index(1 - NUMBER), count=1)
         store(out, exchange, n, parts[0], parts[1], work, NUMBER)
         n += 1

@@ -19,7 +19,7 @@ from kernels.device.sm90.mainloop import (
     tied,
     wait_for_parts,
 )
-from kernels.device.sm90.promote_blocks import meet_readers, multiply_blocks
+from kernels.device.sm90.promote_blocks import do, meet_readers, multiply_blocks
 
 
 @gluon.jit
@@ -49,14 +49,17 @@ def add(scales, parts, own, read):
 
 
 @gluon.jit
-def multiply_line(like, stages, step, LINE: gl.constexpr, FIRST: gl.constexpr, WIDTH: gl.constexpr):
-    """The products of one line of a step by themselves, done: sums of the types that `like` has."""
+def multiply_line(
+    like, stages, step, LINE: gl.constexpr, FIRST: gl.constexpr, WIDTH: gl.constexpr, PENDING: gl.constexpr = 0
+):  # fmt: skip
+    """The products of one line of a step by themselves, of the types that `like` has: done, or begun where none need be
+    (PENDING None)."""
     left = stages.left
     right = stages.right
     slot = step % stages.STAGES
     ASSEMBLY: gl.constexpr = step_assembly(
         like, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
-        (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES, LINE, 0,
+        (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES, LINE, PENDING,
     )  # fmt: skip
     given = (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0))
     return gl.inline_asm(ASSEMBLY, outputs(registers_of(like), 4), given, part_types(like), is_pure=False)
@@ -106,13 +109,16 @@ def follow(
 
 
 @gluon.jit
-def multiply_ahead(parts, stages, scales, step, count, edges, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+def multiply_ahead(
+    parts, stages, scales, step, count, edges, meanwhile, FIRST: gl.constexpr, WIDTH: gl.constexpr
+):  # fmt: skip
     """`multiply_promoted` of steps of one line, with two in flight, whose products take turns in two sets of registers.
     Written out for two steps, so that no loop moves one set to the other."""
     wait_trimmed(stages, step, edges)
     of_one = read(scales, parts, stages, step, 0, FIRST)
     parts, one, two = begin_line(parts, parts, parts, stages, step, FIRST, WIDTH)
     gl.barrier()  # all are past this step's barrier; from here on `release` has one
+    done = do(meanwhile)
     for _ in range((count - 1) // 2):
         parts, two, one, of_two = follow(parts, two, one, of_one, stages, scales, step + 1, edges, FIRST, WIDTH)
         parts, one, two, of_one = follow(parts, one, two, of_two, stages, scales, step + 2, edges, FIRST, WIDTH)
@@ -126,7 +132,25 @@ def multiply_ahead(parts, stages, scales, step, count, edges, FIRST: gl.constexp
     if len(scales) > 0:
         meet_readers(stages)
     stages.release(step)
-    return parts, step + 1
+    return parts, step + 1, done
+
+
+@gluon.jit
+def multiply_next(parts, stages, step, count, meanwhile, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+    """The same with one in flight, for warpgroups that share a tile. The first step's products are added to zeros: were
+    they the sum, the sum would stand in the banks of registers of all other products, and each addition wait."""
+    stages.wait_ready(step)
+    own = multiply_line(parts, stages, step, 0, FIRST, WIDTH, None)
+    done = do(meanwhile)
+    own = wait_for_parts(own, WIDTH)
+    stages.release(step)
+    parts = add_parts(parts, own)
+    for i in range(1, count):
+        stages.wait_ready(step + i)
+        own = multiply_line(parts, stages, step + i, 0, FIRST, WIDTH)
+        stages.release(step + i)
+        parts = add_parts(parts, own)
+    return parts, step + count, done
 
 
 @gluon.constexpr_function
@@ -138,19 +162,24 @@ def is_of_blocks(lines, scales, shared):
 @gluon.jit
 def multiply_promoted(
     parts, stages, scales, step, count, FIRST: gl.constexpr, WIDTH: gl.constexpr, REGISTERS: gl.constexpr,
-    SHARED: gl.constexpr, edges=(),
+    SHARED: gl.constexpr, edges=(), meanwhile=(),
 ):  # fmt: skip
-    """The sum over `count` steps from number `step` on, added up in float32 line by line, each times its scales; and
-    the number after them. A thread has so many registers. SHARED: with another warpgroup, which has the tile's other
-    rows. Edges: where K of the tile begins and ends within a line."""
+    """The sum over `count` steps from number `step` on, added up in float32 line by line, each times its scales; the
+    number after them; and what came of `meanwhile`, which is done while the first step's products are under way. A
+    thread has so many registers. SHARED: with another warpgroup, which has the tile's other rows. Edges: where K of the
+    tile begins and ends within a line."""
     LINES: gl.constexpr = stages.left.LINES
     count = gl.maximum(count, 1)
     if is_of_blocks(LINES, scales, SHARED):
         TWO: gl.constexpr = runs_ahead(parts, LINES, scales, REGISTERS)
-        return multiply_blocks(parts, stages, scales[0], step, step + count, FIRST, WIDTH, TWO), step + count
+        parts, done = multiply_blocks(parts, stages, scales[0], step, step + count, meanwhile, FIRST, WIDTH, TWO)
+        return parts, step + count, done
     elif runs_ahead(parts, LINES, scales, REGISTERS):
-        return multiply_ahead(parts, stages, scales, step, count, edges, FIRST, WIDTH)
+        return multiply_ahead(parts, stages, scales, step, count, edges, meanwhile, FIRST, WIDTH)
+    elif LINES == 1 and SHARED and len(scales) == 0 and len(edges) == 0:
+        return multiply_next(parts, stages, step, count, meanwhile, FIRST, WIDTH)
     else:
+        done = do(meanwhile)
         for _ in range(count):
             wait_trimmed(stages, step, edges)
             for line in gl.static_range(LINES):
@@ -162,4 +191,4 @@ def multiply_promoted(
                     stages.release(step)
                 parts = add(scales, parts, own, of_own)
             step += 1
-        return parts, step
+        return parts, step, done

@@ -15,6 +15,16 @@ from kernels.device.sm90.place import places
 
 
 @gluon.jit
+def do(meanwhile):
+    """What a caller has to do while products are under way, if anything: between two tiles it would be done while the
+    tensor cores wait."""
+    if len(meanwhile) > 0:
+        return meanwhile[0].do()
+    else:
+        return ()
+
+
+@gluon.jit
 def begin(like, stages, at, WIDTH: gl.constexpr):
     """The products of a step by themselves, begun: sums of the types that `like` has."""
     left = stages.left
@@ -83,7 +93,7 @@ def follow(pairs, own, before, of_before, stages, scales, parts, at, FIRST: gl.c
 
 
 @gluon.jit
-def multiply_two(parts, stages, scales, step, end, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+def multiply_two(parts, stages, scales, step, end, meanwhile, FIRST: gl.constexpr, WIDTH: gl.constexpr):
     """With two steps in flight, whose products take turns in two sets of registers. Written out for two steps, so that
     no loop moves one set to the other."""
     at, first = places(stages, step, FIRST)
@@ -92,6 +102,7 @@ def multiply_two(parts, stages, scales, step, end, FIRST: gl.constexpr, WIDTH: g
     stages.wait_at(at.slot, at.parity, True)
     pairs, one, two = begin_beside(pairs, parts, parts, stages, at, WIDTH)
     of_one = scales.read(parts, at.slot, at.step, FIRST)
+    done = do(meanwhile)
     for _ in range((count - 1) // 2):
         at = at.after(stages, first)
         pairs, two, one, of_two = follow(pairs, two, one, of_one, stages, scales, parts, at, FIRST, WIDTH)
@@ -105,33 +116,44 @@ def multiply_two(parts, stages, scales, step, end, FIRST: gl.constexpr, WIDTH: g
         pairs = add_to_pairs(pairs, wait_for_parts(one, WIDTH), scales.products(of_one))
     meet_readers(stages)
     stages.release_at(at.slot)
-    return unpack(pairs, parts)
+    return unpack(pairs, parts), done
 
 
 @gluon.jit
-def multiply_one(parts, stages, scales, step, end, FIRST: gl.constexpr, WIDTH: gl.constexpr):
-    """With one: meanwhile its scales are read, and the next step is waited for."""
+def end_one(pairs, own, of_own, stages, scales, at, then, end, WIDTH: gl.constexpr):
+    """A step's products added, once they are done. Meanwhile the next step is waited for, if it is one before `end`."""
+    stages.wait_at(then.slot, then.parity, then.step < end)
+    own = wait_for_parts(own, WIDTH)
+    stages.release_at(at.slot)
+    return add_to_pairs(pairs, own, scales.products(of_own))
+
+
+@gluon.jit
+def multiply_one(parts, stages, scales, step, end, meanwhile, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+    """With one in flight: its scales are read meanwhile."""
     at, first = places(stages, step, FIRST)
-    pairs = pack(parts)
     stages.wait_at(at.slot, at.parity, True)
-    for _ in range(end - step):
+    own = begin(parts, stages, at, WIDTH)
+    of_own = scales.read(parts, at.slot, at.step, FIRST)
+    done = do(meanwhile)
+    then = at.after(stages, first)
+    pairs = end_one(pack(parts), own, of_own, stages, scales, at, then, end, WIDTH)
+    for _ in range(end - step - 1):
+        at = then
         own = begin(parts, stages, at, WIDTH)
         of_own = scales.read(parts, at.slot, at.step, FIRST)
         then = at.after(stages, first)
-        stages.wait_at(then.slot, then.parity, then.step < end)
-        own = wait_for_parts(own, WIDTH)
-        stages.release_at(at.slot)
-        pairs = add_to_pairs(pairs, own, scales.products(of_own))
-        at = then
-    return unpack(pairs, parts)
+        pairs = end_one(pairs, own, of_own, stages, scales, at, then, end, WIDTH)
+    return unpack(pairs, parts), done
 
 
 @gluon.jit
 def multiply_blocks(
-    parts, stages, scales, step, end, FIRST: gl.constexpr, WIDTH: gl.constexpr, TWO: gl.constexpr
+    parts, stages, scales, step, end, meanwhile, FIRST: gl.constexpr, WIDTH: gl.constexpr, TWO: gl.constexpr
 ):  # fmt: skip
-    """The sum over the steps from number `step` on up to `end`, of one line each, times their scales."""
+    """The sum over the steps from number `step` on up to `end`, of one line each, times their scales; and what came of
+    `meanwhile`."""
     if TWO:
-        return multiply_two(parts, stages, scales, step, end, FIRST, WIDTH)
+        return multiply_two(parts, stages, scales, step, end, meanwhile, FIRST, WIDTH)
     else:
-        return multiply_one(parts, stages, scales, step, end, FIRST, WIDTH)
+        return multiply_one(parts, stages, scales, step, end, meanwhile, FIRST, WIDTH)

@@ -23,7 +23,7 @@ import numpy as np
 
 from bench.suites.records import files, name_of, read
 from build.tune.candidates import candidates, grouped_candidates
-from build.tune.record import Measured
+from build.tune.record import Measured, Run
 from build.tune.weights import FOLDS, fit_tiles, l2_risk
 from kernels.table import model
 from kernels.table.dtypes import DTYPES
@@ -187,17 +187,17 @@ def dropped(measured: Measured, chosen: dict[str, list[int]], loss: float) -> di
     return found
 
 
-def last_build(origin: dict) -> str:
-    """Of this device's last run that was merged; "" where none was."""
-    runs = [note["build_id"] for note in origin.get("merged", []) if isinstance(note, dict) and "card" not in note]
-    return runs[-1] if runs else ""
+def runs_of(origin: dict) -> list[Run]:
+    """This device's runs that were merged, in order."""
+    notes = [note for note in origin.get("merged", []) if isinstance(note, dict) and "card" not in note]
+    return [Run(note["build_id"], note.get("rows_from", 0)) for note in notes]
 
 
 def tune(
     rows: list[dict], variants: list[Variant], origin: dict, loss: float, most: int, keep: bool = False,
     drop: float = 0.0,
 ) -> dict:  # fmt: skip
-    measured, op = Measured(rows, variants, last_build(origin)), variants[0].problem.op
+    measured, op = Measured(rows, variants, runs_of(origin)), variants[0].problem.op
     found = model.tuned(variants[0].target, variants[0].measured_as) if keep else None
     chosen = kept_tiles(measured, found) if found else chosen_tiles(measured, op, loss, most)
     if drop:

@@ -9,7 +9,8 @@ the tile that they had is among those, fit.py has the winner be one of them.
 
 Another device's are refused but with --card, which says what card it was and what ran: an H100 is an H200 but for its
 memory, and fits take off what moves all tiles of a shape alike. With --drawn their shapes count as drawn: dense.py
-takes all that it reads from a file for what people run.
+takes all that it reads from a file for what people run. With --rows-from a run drew no fewer rows of A, and
+fit.py takes it for the last one of those alone.
 """
 
 import argparse
@@ -38,7 +39,7 @@ def scale_of(old: dict, new: dict) -> float | None:
 
 
 def merged(
-    kept: tuple[dict, list[dict]], added: tuple[dict, list[dict]], card: str | None = None
+    kept: tuple[dict, list[dict]], added: tuple[dict, list[dict]], card: str | None = None, rows_from: int = 0
 ) -> tuple[dict, list[dict]]:
     """Head and rows of both. Shapes keep their order, new ones follow. `card`: words for what another device ran."""
     (head, rows), (new_head, new_rows) = kept, added
@@ -71,17 +72,20 @@ def merged(
         "shapes": len(new_rows),
         "scale": round(usual, 4),
         **({"card": card} if card else {}),
+        **({"rows_from": rows_from} if rows_from else {}),
     }
     return {**head, "merged": [*([before] if isinstance(before, str) else before), note]}, list(found.values())
 
 
-def take_in(path: Path, folder: Path = MEASURED, card: str | None = None, drawn: bool = False) -> Path:
+def take_in(
+    path: Path, folder: Path = MEASURED, card: str | None = None, drawn: bool = False, rows_from: int = 0
+) -> Path:
     """Merge one file into the packed one of its name in `folder`, which is made where there is none."""
     to = packed_path(folder / path.name)
     head, rows = read(path)
     if drawn:
         rows = [{**row, "known": False} for row in rows]
-    made = merged(read(to), (head, rows), card) if to.exists() else (head, rows)
+    made = merged(read(to), (head, rows), card, rows_from) if to.exists() else (head, rows)
     write_packed(to, *made)
     return to
 
@@ -91,11 +95,12 @@ def main() -> int:
     parser.add_argument("measurements", type=Path, nargs="*")
     parser.add_argument("--card", metavar="WORDS", help="of another device: which, and what it ran")
     parser.add_argument("--drawn", action="store_true", help="nobody is known to run their shapes")
+    parser.add_argument("--rows-from", type=int, default=0, metavar="M", help="they are of no fewer rows of A")
     options = parser.parse_args()
     own = [] if options.measurements else sorted(MEASURED.glob("*.jsonl"))
     for path in [*options.measurements, *own]:
         try:
-            print(f"{path} is in {take_in(path, card=options.card, drawn=options.drawn)}")
+            print(f"{path} is in {take_in(path, card=options.card, drawn=options.drawn, rows_from=options.rows_from)}")
         except (MergeError, OSError) as error:
             print(f"{path}: {error}", file=sys.stderr)
             return 1

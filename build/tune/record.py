@@ -1,5 +1,8 @@
 """What was measured, as numbers to fit to: times by shape and tile, and what the model sees of each. Fits nothing."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from kernels.table import model
@@ -11,7 +14,14 @@ from kernels.table.targets import TARGETS
 FEATURES = len(model.features(8, 8, 8, REFERENCE["gemm"], model.packed_work(8, 8, 8, "nn", 1)))
 OWN = 0.25  # of a layout's own columns beside the common ones
 KNOWN_WEIGHT = 12.0  # of a shape that people are known to run, beside one that was drawn
-LATEST_WEIGHT = 4.0  # of a drawn shape that the last run measured: kernels change, and old times stay
+LATEST_WEIGHT = 4.0  # of a drawn shape of the last run that drew such: kernels change, and old times stay
+
+
+class Run(NamedTuple):
+    """One that was merged."""
+
+    build_id: str
+    rows_from: int  # of A: it drew no fewer
 
 
 def work_of(row: dict, multiprocessors: int, a_bytes: int) -> model.Work:
@@ -24,8 +34,8 @@ def work_of(row: dict, multiprocessors: int, a_bytes: int) -> model.Work:
 class Measured:
     """Times [shape][tile], infinite where a tile was not run, and features on demand."""
 
-    def __init__(self, rows: list[dict], variants: list[Variant], build: str = ""):
-        """Of one product, or where a line has groups, of packed ones. `build`: that of the last run."""
+    def __init__(self, rows: list[dict], variants: list[Variant], runs: Sequence[Run] = ()):
+        """Of one product, or where a line has groups, of packed ones. `runs`: in order, those that were merged."""
         self.rows = rows
         self.tiles = {v.fit_name: v for v in variants}
         self.names = list(self.tiles)
@@ -33,7 +43,7 @@ class Measured:
         for i, row in enumerate(rows):
             for name in self.tiles.keys() & row["us"].keys():  # others are candidates no more
                 self.us[i, self.names.index(name)] = row["us"][name]
-        self.weights = np.array([self.weight_of(row, build) for row in rows])
+        self.weights = np.array([self.weight_of(row, runs) for row in rows])
         target = variants[0].target
         count = TARGETS[target].multiprocessors
         a_bytes = DTYPES[variants[0].problem.a].bytes
@@ -57,10 +67,11 @@ class Measured:
         self.knows &= ~np.array([row.get("shipped", False) for row in rows])  # with few tiles, of which all are chosen
 
     @staticmethod
-    def weight_of(row: dict, build: str) -> float:
+    def weight_of(row: dict, runs: Sequence[Run]) -> float:
         if row["known"]:
             return KNOWN_WEIGHT
-        return LATEST_WEIGHT if build and row.get("build") == build else 1.0
+        last = [run.build_id for run in runs if row["m"] >= run.rows_from][-1:]
+        return LATEST_WEIGHT if last and row.get("build") == last[0] else 1.0
 
     def design(self, tile: int, shapes) -> np.ndarray:
         """One line for each shape: its features, in common to all layouts, and again in its layout's own columns, where

@@ -17,7 +17,7 @@ if importlib.util.find_spec("numpy") is None:
 import numpy as np
 
 from build.tune import fit, sharpen, weights
-from build.tune.record import KNOWN_WEIGHT, LATEST_WEIGHT
+from build.tune.record import KNOWN_WEIGHT, LATEST_WEIGHT, Run
 
 TABLE = candidates()
 BY_NAME = {v.fit_name: v for v in TABLE}
@@ -58,9 +58,13 @@ def test_gradients_of_packed_groups_get_tiles_of_their_own_where_some_were_measu
 def test_what_the_last_run_measured_counts_for_more_and_what_people_run_for_most():
     shape = {"m": 64, "n": 64, "k": 64, "layout": "nt", "us": {FAST: 1.0}}
     rows = [{**shape, "known": known, **build} for known in (False, True) for build in ({}, {"build": "b2"})]
-    weights = [fit.Measured(rows, TABLE, build).weights.tolist() for build in ("", "b2", "b3")]
-    old = [1.0, 1.0, KNOWN_WEIGHT, KNOWN_WEIGHT]
-    assert weights == [old, [1.0, LATEST_WEIGHT, KNOWN_WEIGHT, KNOWN_WEIGHT], old]
+    latest, old = [1.0, LATEST_WEIGHT, KNOWN_WEIGHT, KNOWN_WEIGHT], [1.0, 1.0, KNOWN_WEIGHT, KNOWN_WEIGHT]
+    own = Run("b2", 0)
+    for runs, wanted in (
+        ([], old), ([own], latest), ([Run("b3", 0)], old), ([own, Run("b3", 0)], old), ([own, Run("b3", 64)], old),
+        ([own, Run("b3", 65)], latest), ([Run("b3", 0), Run("b2", 64)], latest),
+    ):  # fmt: skip
+        assert fit.Measured(rows, TABLE, runs).weights.tolist() == wanted, runs
 
 
 def shapes(count: int) -> list[tuple]:

@@ -41,7 +41,7 @@ def test_new_times_are_brought_to_the_old_ones_scale_shape_by_shape():
     assert rows[1]["us"] == {"a": 10.0, "c": 20.0}
     usual = (1 / 1.1 + 1.25) / 2
     assert rows[2] == {**row(3, c=round(5.0 * usual, 3), known=True), "build": "b2"}
-    assert fit.last_build(head) == "b2"
+    assert fit.runs_of(head) == [("b2", 0)]
     assert head == {**HEAD, "merged": [{"build_id": "b2", "date": "friday", "shapes": 3, "scale": round(usual, 4)}]}
 
 
@@ -60,9 +60,14 @@ def test_of_what_people_run_a_line_says_which_times_are_of_the_last_run():
     another = {**LATER, "device": "another", "build_id": "b3"}
     ahead, (other, _) = merge.merged((head, rows), (another, [row(1, True, b=19.0)]), "a card")
     assert other["latest"] == ["a", "c"]
-    assert (other["build"], fit.last_build(ahead)) == ("b2", "b2")
+    assert (other["build"], fit.runs_of(ahead)) == ("b2", [("b2", 0)])
     (new,) = merge.merged((HEAD, []), (LATER, [row(3, True, a=2.0)]))[1]
     assert "latest" not in new  # all of it is
+
+
+def test_a_run_of_many_rows_alone_is_noted_as_such():
+    head, _ = merge.merged((HEAD, []), (LATER, [row(200, a=2.0)]), rows_from=130)
+    assert fit.runs_of(head) == [("b2", 130)]
 
 
 def test_each_merge_is_noted_after_those_before():
@@ -91,7 +96,7 @@ def lines(head: dict, *rows: dict) -> str:
 
 def test_the_command_takes_in_what_is_there_and_a_refused_file_stays(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(merge, "MEASURED", tmp_path)
-    monkeypatch.setattr(merge.take_in, "__defaults__", (tmp_path, None, False))
+    monkeypatch.setattr(merge.take_in, "__defaults__", (tmp_path, None, False, 0))
     monkeypatch.setattr(merge.sys, "argv", ["merge"])
     fresh, kept = tmp_path / "sm90.jsonl", tmp_path / "sm90.jsonl.xz"
     fresh.write_text(lines(HEAD, row(1, a=1.0)))
@@ -106,13 +111,14 @@ def test_the_command_takes_in_what_is_there_and_a_refused_file_stays(tmp_path, m
     elsewhere = tmp_path / "elsewhere" / "sm90.jsonl"
     elsewhere.parent.mkdir()
     fresh.rename(elsewhere).write_text(lines(LATER, row(1, a=2.0, b=4.0)))
-    monkeypatch.setattr(merge.sys, "argv", ["merge", str(elsewhere)])
+    monkeypatch.setattr(merge.sys, "argv", ["merge", str(elsewhere), "--rows-from", "1"])
     assert merge.main() == 0 and elsewhere.exists()
+    assert fit.runs_of(read(kept)[0]) == [("b2", 1)]
     assert read(kept)[1] == [{**row(1, a=1.0, b=2.0), "build": "b2"}]
 
 
 def test_another_card_is_taken_in_by_name_and_drawn_shapes_are_nobody_s(tmp_path, monkeypatch):
-    monkeypatch.setattr(merge.take_in, "__defaults__", (tmp_path, None, False))
+    monkeypatch.setattr(merge.take_in, "__defaults__", (tmp_path, None, False, 0))
     kept, other = tmp_path / "sm90.jsonl.xz", tmp_path / "other" / "sm90.jsonl"
     write_packed(kept, HEAD, [row(1, a=1.0)])
     other.parent.mkdir()

@@ -138,6 +138,8 @@ typedef enum libgemm_precision {
  * libgemm_grouped_mm where ends cut the rows, A is not transposed and B is, D is bfloat16 and there is no activation.
  * Those are fastest where a_scale_stride_m is 1 and a_scale_stride_k a multiple of 4: A's scales are then read by whole
  * 16 bytes, and up to 12 bytes beside them are too, on which nothing depends.
+ * Of TENSOR alpha and both numbers, of ROW alpha and one operand's, are multiplied first, in float32: a product of theirs
+ * beyond its range is infinite or 0.
  * Scales may be 0, infinite or NaN: they are factors like others. Where A and B are not read, scales are not read
  * either. Other operands than 8-bit ones take none (UNSUPPORTED). */
 typedef enum libgemm_scaling {

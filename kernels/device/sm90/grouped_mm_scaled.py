@@ -19,7 +19,7 @@ from triton.language.extra.cuda import gdc_wait
 from kernels.device.sm90.block_scales import ScaleLoader, arrivals, make_block_scales, tile_scales
 from kernels.device.sm90.edges import edges_of
 from kernels.device.sm90.epilogue import Epilogue, Scales, make_scales
-from kernels.device.sm90.grouped_mm_pingpong import make_group_output
+from kernels.device.sm90.grouped_mm_pingpong import make_group_output, of_group
 from kernels.device.sm90.groups import Groups, grain_of, load_equal, load_ragged
 from kernels.device.sm90.loader import barriers, make_stages
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
@@ -81,10 +81,10 @@ def ask(scales, work, a_stride, b_stride, d_step, MAY_BE_EMPTY: gl.constexpr):
         row = work.row - work.group * d_step
         a_scale = one.a_scale + work.group.to(gl.int64) * a_stride
         b_scale = one.b_scale + work.group.to(gl.int64) * b_stride
-        m, n = one.M, one.N
+        scaling = one.scaling
         if MAY_BE_EMPTY:
-            m, n = gl.where(work.count > 0, m, 0), gl.where(work.count > 0, n, 0)
-        own = Scales(a_scale, b_scale, one.scaling, m, n, one.of_left, one.of_right, one.SWAP)
+            scaling = gl.where(work.count > 0, scaling, 0)
+        own = Scales(a_scale, b_scale, scaling, one.M, one.N, one.of_left, one.of_right, one.SWAP)
         left, right = (work.col, row) if one.SWAP else (row, work.col)
         return own.ask(left, right)
     else:
@@ -134,7 +134,7 @@ def consume(
             else:
                 if not COOP:
                     mbarrier.arrive(turns.index(1 - NUMBER), count=1)
-            out.out.epilogue.spread(asked, NUMBER)
+            of_group(out.out.epilogue, work.group, 0, work.count > 0).spread(asked, NUMBER)
             phase = out.store(parts, NUMBER, phase, part_of(work, FIRST))
         else:
             has_rows = True

@@ -13,6 +13,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.epilogue import Epilogue, Scales, make_output, make_scales
+from kernels.device.sm90.grouped_mm_pingpong import of_group
 from kernels.device.sm90.grouped_mm_whole import find_partition, load_partition, store
 from kernels.device.sm90.groups import Groups, grain_of
 from kernels.device.sm90.loader import barriers, make_stages, prefetch_maps
@@ -29,9 +30,8 @@ def ask(one, work, a_stride, b_stride, FIRST: gl.constexpr):
     make NaN, and where there is no tile any more there are none: 1."""
     a_scale = one.a_scale + work.group.to(gl.int64) * a_stride
     b_scale = one.b_scale + work.group.to(gl.int64) * b_stride
-    there = work.height > 0
-    m, n = gl.where(there, one.M, -1), gl.where(there, one.N, -1)  # the first place may be -1
-    own = Scales(a_scale, b_scale, one.scaling, m, n, one.of_left, one.of_right, one.SWAP)
+    scaling = gl.where(work.height > 0, one.scaling, 0)
+    own = Scales(a_scale, b_scale, scaling, one.M, one.N, one.of_left, one.of_right, one.SWAP)
     return own.ask(work.col + FIRST, work.row)
 
 
@@ -66,7 +66,7 @@ def consume(
         if not PROMOTE:
             parts = wait_for_parts(parts, tiles.RIGHT)
             stages.release(step + stages.STAGES - 1)
-        out.epilogue.spread(asked, NUMBER)
+        of_group(out.epilogue, work.group, 0, work.height > 0).spread(asked, NUMBER)
         asked = ask(out.epilogue.scales[0], ahead, a_stride, b_stride, FIRST)
         phase = store(out, parts, NUMBER, phase, work, d_step, batch_stride_bias, FIRST)
         work = ahead

@@ -128,7 +128,8 @@ typedef enum libgemm_precision {
 
 /* How 8-bit operands are scaled: op(A) op(B) is multiplied by scales in device memory, float32, that the kernel reads.
  * TENSOR: one number for A, one for B. ROW: a_scale has one for each row of op(A), M of them one after the other, and
- * b_scale one for each column of op(B), N of them.
+ * b_scale one for each column of op(B), N of them. A kernel may multiply them and alpha with one another before the sum,
+ * in float32 and in any order: where such a product overflows or underflows, D is what an infinite or zero factor makes.
  * Those of blocks are named by A's and B's: 1X128 is a scale for each 128 of K of one row of op(A), or column of op(B),
  * 128X128 one for each 128 of K of 128 rows, or columns; the last of either may be short. They stand anywhere:
  *   op(A)[i][k] has a_scale[i' * a_scale_stride_m + k / 128 * a_scale_stride_k], i' = i (1X128) or i / 128 (128X128)
@@ -138,8 +139,6 @@ typedef enum libgemm_precision {
  * libgemm_grouped_mm where ends cut the rows, A is not transposed and B is, D is bfloat16 and there is no activation.
  * Those are fastest where a_scale_stride_m is 1 and a_scale_stride_k a multiple of 4: A's scales are then read by whole
  * 16 bytes, and up to 12 bytes beside them are too, on which nothing depends.
- * Of TENSOR alpha and both numbers, of ROW alpha and one operand's, are multiplied first, in float32: a product of theirs
- * beyond its range is infinite or 0.
  * Scales may be 0, infinite or NaN: they are factors like others. Where A and B are not read, scales are not read
  * either. Other operands than 8-bit ones take none (UNSUPPORTED). */
 typedef enum libgemm_scaling {

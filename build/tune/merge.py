@@ -1,4 +1,5 @@
-"""python -m build.tune.merge [NEW.jsonl ...] [--card WORDS] [--drawn]: new measurements into those that fit.py reads.
+"""python -m build.tune.merge [NEW.jsonl ...] [--card WORDS] [--drawn] [--rows-from M]: new measurements into those that
+fit.py reads.
 
 By default all <arch>.jsonl of build/tune/measured, which go once they are taken in; files named stay where they are.
 A card's clock differs from day to day, so times are compared only within a run: a shape's new times are multiplied by
@@ -9,8 +10,8 @@ the tile that they had is among those, fit.py has the winner be one of them.
 
 Another device's are refused but with --card, which says what card it was and what ran: an H100 is an H200 but for its
 memory, and fits take off what moves all tiles of a shape alike. With --drawn their shapes count as drawn: dense.py
-takes all that it reads from a file for what people run. With --rows-from a run drew no fewer rows of A, and
-fit.py takes it for the last one of those alone.
+takes all that it reads from a file for what people run. --rows-from M: the run has only shapes of M rows of A or more;
+for fewer fit.py goes on taking the run before for the last.
 """
 
 import argparse
@@ -46,6 +47,9 @@ def merged(
     for name in SAME:
         if head[name] != new_head[name] and not (card and name == "device"):
             raise MergeError(f"{name} = {new_head[name]!r}, the kept measurements' is {head[name]!r}")
+    fewest = min((row["m"] for row in new_rows), default=rows_from)
+    if fewest < rows_from:
+        raise MergeError(f"rows from {rows_from} on were said, but there is a shape of {fewest}")
     found = {shape_of(row): row for row in rows}
     scales = {
         shape: scale
@@ -95,7 +99,7 @@ def main() -> int:
     parser.add_argument("measurements", type=Path, nargs="*")
     parser.add_argument("--card", metavar="WORDS", help="of another device: which, and what it ran")
     parser.add_argument("--drawn", action="store_true", help="nobody is known to run their shapes")
-    parser.add_argument("--rows-from", type=int, default=0, metavar="M", help="they are of no fewer rows of A")
+    parser.add_argument("--rows-from", type=int, default=0, metavar="M", help="they have no fewer rows of A")
     options = parser.parse_args()
     own = [] if options.measurements else sorted(MEASURED.glob("*.jsonl"))
     for path in [*options.measurements, *own]:

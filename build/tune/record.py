@@ -21,7 +21,7 @@ class Run(NamedTuple):
     """One that was merged."""
 
     build_id: str
-    rows_from: int  # of A: it drew no fewer
+    rows_from: int  # least rows of A that it drew
 
 
 def work_of(row: dict, multiprocessors: int, a_bytes: int) -> model.Work:

@@ -68,6 +68,8 @@ def test_of_what_people_run_a_line_says_which_times_are_of_the_last_run():
 def test_a_run_of_many_rows_alone_is_noted_as_such():
     head, _ = merge.merged((HEAD, []), (LATER, [row(200, a=2.0)]), rows_from=130)
     assert fit.runs_of(head) == [("b2", 130)]
+    with pytest.raises(merge.MergeError, match="a shape of 129"):
+        merge.merged((HEAD, []), (LATER, [row(129, a=2.0)]), rows_from=130)
 
 
 def test_each_merge_is_noted_after_those_before():

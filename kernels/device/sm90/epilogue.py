@@ -19,47 +19,47 @@ class Scales:
     scaling: gl.tensor  # libgemm_scaling: 0 none, 1 a number each, 2 one for each row of op(A) and column of op(B)
     M: gl.tensor
     N: gl.tensor
-    of_left: gl.shared_memory_descriptor  # [consumer][rows of the tensor-core tile]
+    of_left: gl.shared_memory_descriptor  # [consumer][rows of the tensor-core tile], see spread()
     of_right: gl.shared_memory_descriptor
     SWAP: gl.constexpr
 
     @gluon.jit
-    def numbers(self, scale, first, end, LENGTH: gl.constexpr):
+    def numbers(self, scale, first, end, LEAST: gl.constexpr, LENGTH: gl.constexpr):
+        """From place `first` on, where `scaling` is LEAST or more; else 1."""
         layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
         place = first + gl.arange(0, LENGTH, layout)
-        return gl.load(scale + place * (self.scaling - 1), mask=(place < end) & (self.scaling > 0), other=1.0)
+        return gl.load(scale + place * (self.scaling - 1), mask=(place < end) & (self.scaling >= LEAST), other=1.0)
 
     @gluon.jit
     def ask(self, left, right):
-        """Those of a tile, on their way: of the left side's rows, of the right side's, and the latter's where it is a
-        number for all."""
+        """Those of a tile, on their way: of the left side's rows; of the right side's, where these have their own; and
+        the right side's number, where it has one for all."""
         LEFT: gl.constexpr = self.of_left.shape[1]
         RIGHT: gl.constexpr = self.of_right.shape[1]
         if self.SWAP:
-            for_all = gl.load(self.a_scale, mask=self.scaling == 1, other=1.0)
-            of_left, of_right = (
-                self.numbers(self.b_scale, left, self.N, LEFT),
-                self.numbers(self.a_scale, right, self.M, RIGHT),
-            )
+            one = gl.load(self.a_scale, mask=self.scaling == 1, other=1.0)
+            return (
+                self.numbers(self.b_scale, left, self.N, 1, LEFT), self.numbers(self.a_scale, right, self.M, 2, RIGHT),
+                one,
+            )  # fmt: skip
         else:
-            for_all = gl.load(self.b_scale, mask=self.scaling == 1, other=1.0)
-            of_left, of_right = (
-                self.numbers(self.a_scale, left, self.M, LEFT),
-                self.numbers(self.b_scale, right, self.N, RIGHT),
-            )
-        return of_left, of_right, for_all
+            one = gl.load(self.b_scale, mask=self.scaling == 1, other=1.0)
+            return (
+                self.numbers(self.a_scale, left, self.M, 1, LEFT), self.numbers(self.b_scale, right, self.N, 2, RIGHT),
+                one,
+            )  # fmt: skip
 
     @gluon.jit
     def spread(self, asked, alpha, CONSUMER: gl.constexpr):
-        """What all of a row is multiplied by is one number there."""
+        """To shared memory. A left row's number there is its scale times alpha and the right side's one number."""
         self.of_left.index(CONSUMER).store(asked[0] * (asked[2] * alpha))
         self.of_right.index(CONSUMER).store(asked[1])
         gl.barrier()  # each thread reads what others have written
 
     @gluon.jit
     def applied(self, acc, CONSUMER: gl.constexpr, COLUMN: gl.constexpr):
-        """To the part of a tile that begins at this column. Warpgroups that share a tile multiply nothing meanwhile, so
-        that each multiplication counts: there is one, but where the right side's rows have scales of their own."""
+        """To the part of a tile that begins at this column, with alpha. Where warpgroups share a tile the tensor cores
+        are idle meanwhile: so an element is multiplied once, and twice only if the right side's rows have scales."""
         left = self.of_left.index(CONSUMER).load(gl.SliceLayout(1, acc.type.layout))
         acc = acc * left[:, None]
         if self.scaling == 2:
@@ -157,7 +157,8 @@ class Epilogue:
 
     @gluon.jit
     def scaled(self, acc, CONSUMER: gl.constexpr, COLUMN: gl.constexpr):
-        """The sum times alpha and the operands' scales, of the part of a tile that begins at this column."""
+        """The sum times alpha and the operands' scales, of the part of a tile that begins at this column. With scales
+        alpha is the one that spread() had."""
         if len(self.scales) > 0:
             return self.scales[0].applied(acc, CONSUMER, COLUMN)
         else:

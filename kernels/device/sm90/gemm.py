@@ -33,19 +33,19 @@ from kernels.device.sm90.scheduler import Tiles
 @gluon.aggregate
 class Ahead:
     """What warpgroups that share a tile do while its first products are under way: ask for what its end wants, and look
-    up where the next tile stands, some 300 cycles."""
+    up where the next tile stands, which takes some 300 cycles."""
 
     out: gl.base_value
     tiles: Tiles
     unit: gl.tensor
     left: gl.tensor
     right: gl.tensor
-    next: gl.tensor  # unit, or the last one again
+    ahead: gl.tensor  # the next unit, or the last of all where there is none
 
     @gluon.jit
     def do(self):
         asked = self.out.begin(self.unit, self.left, self.right)
-        left, right = self.tiles.place(self.next)
+        left, right = self.tiles.place(self.ahead)
         return asked, left, right
 
 
@@ -101,7 +101,7 @@ def consume(
             if PINGPONG:
                 mbarrier.arrive(turns.index(1 - NUMBER), count=1)
             if unit + stride < tiles.count():
-                next_left, next_right = tiles.place(unit + stride)  # while the last step is under way
+                next_left, next_right = tiles.place(unit + stride)  # other products are under way
         if not PROMOTE:
             parts = wait_for_parts(parts, tiles.RIGHT)
             stages.release(step + stages.STAGES - 1)

@@ -52,8 +52,8 @@ def add(scales, parts, own, read):
 def multiply_line(
     like, stages, step, LINE: gl.constexpr, FIRST: gl.constexpr, WIDTH: gl.constexpr, PENDING: gl.constexpr = 0
 ):  # fmt: skip
-    """The products of one line of a step by themselves, of the types that `like` has: done, or begun where none need be
-    (PENDING None)."""
+    """The products of one line of a step by themselves, of the types that `like` has: done, or with PENDING None only
+    begun."""
     left = stages.left
     right = stages.right
     slot = step % stages.STAGES
@@ -136,9 +136,10 @@ def multiply_ahead(
 
 
 @gluon.jit
-def multiply_next(parts, stages, step, count, meanwhile, FIRST: gl.constexpr, WIDTH: gl.constexpr):
-    """The same with one in flight, for warpgroups that share a tile. The first step's products are added to zeros: were
-    they the sum, the sum would stand in the banks of registers of all other products, and each addition wait."""
+def multiply_shared(parts, stages, step, count, meanwhile, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+    """The same with one in flight, of a tile that warpgroups share, without scales and edges. The first step's products
+    are added to zeros: were they the sum, it would stand in the register banks of all other products, and each addition
+    wait."""
     stages.wait_ready(step)
     own = multiply_line(parts, stages, step, 0, FIRST, WIDTH, None)
     done = do(meanwhile)
@@ -165,9 +166,9 @@ def multiply_promoted(
     SHARED: gl.constexpr, edges=(), meanwhile=(),
 ):  # fmt: skip
     """The sum over `count` steps from number `step` on, added up in float32 line by line, each times its scales; the
-    number after them; and what came of `meanwhile`, which is done while the first step's products are under way. A
-    thread has so many registers. SHARED: with another warpgroup, which has the tile's other rows. Edges: where K of the
-    tile begins and ends within a line."""
+    number after them; and what came of `meanwhile`, which is done while the first step's products are under way, or
+    before them by the loop for the tiles that no other serves. A thread has so many registers. SHARED: with another
+    warpgroup, which has the tile's other rows. Edges: where K of the tile begins and ends within a line."""
     LINES: gl.constexpr = stages.left.LINES
     count = gl.maximum(count, 1)
     if is_of_blocks(LINES, scales, SHARED):
@@ -177,7 +178,7 @@ def multiply_promoted(
     elif runs_ahead(parts, LINES, scales, REGISTERS):
         return multiply_ahead(parts, stages, scales, step, count, edges, meanwhile, FIRST, WIDTH)
     elif LINES == 1 and SHARED and len(scales) == 0 and len(edges) == 0:
-        return multiply_next(parts, stages, step, count, meanwhile, FIRST, WIDTH)
+        return multiply_shared(parts, stages, step, count, meanwhile, FIRST, WIDTH)
     else:
         done = do(meanwhile)
         for _ in range(count):

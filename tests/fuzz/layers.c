@@ -252,6 +252,7 @@ static uint64_t matrix_bytes(int64_t rows, int64_t cols, int64_t ld, int bytes) 
 // How much of what a parameter points to the kernel may touch, where that is in the workspace; 1 where it is not known
 // here.
 static uint64_t touched(const struct launch *l, const char *name) {
+  if (strcmp(name, "tickets_ptr") == 0) return l->row->op == OP_MOE_ROUTE ? 8 : 4;
   bool reads = strcmp(name, "a_ptr") == 0, writes = strcmp(name, "d_ptr") == 0 || strcmp(name, "q_ptr") == 0;
   int width = width_of(l->row->a_type), paired = l->row->guard & GUARD_GATED ? 2 : 1;
   if (reads && has(l, "K") && value(l, "K") == 0) return 0;

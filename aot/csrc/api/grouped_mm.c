@@ -191,8 +191,8 @@ static libgemm_status make_plan(const struct problem *problem, const struct devi
   return LIBGEMM_OK;
 }
 
-static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operands *o, struct problem *p, bool early,
-                          const struct device *device) {
+static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operands *o, struct problem *p,
+                          struct within layer, const struct device *device) {
   struct plan made;
   const struct plan *plan;
   struct call call;
@@ -202,7 +202,8 @@ static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operand
   place_grouped(a, o, &call);
   CUdeviceptr workspace = (CUdeviceptr)a->workspace;
   if (plan->copier) TRY(queue_copies(p, plan->copier, device, &call, &workspace, a->stream));
-  call.early = early && !plan->copier; /* B may be the copy */
+  call.early = layer.early && !plan->copier; /* B may be the copy */
+  call.tickets_ptr = (CUdeviceptr)layer.tickets;
   call.function = function_of(plan, device);
   TRY(find_maps(plan, device, &call));
   call.splits = plan->splits;
@@ -211,7 +212,7 @@ static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operand
   return plan->row->launch(plan->row, device, &call, blocks, a->stream);
 }
 
-libgemm_status multiply_groups(const libgemm_grouped_mm_args *args, bool early) {
+libgemm_status multiply_groups(const libgemm_grouped_mm_args *args, struct within layer) {
   libgemm_grouped_mm_args a;
   struct operands operands;
   struct problem problem;
@@ -223,10 +224,12 @@ libgemm_status multiply_groups(const libgemm_grouped_mm_args *args, bool early) 
     return libgemm_gemm(&dense);
   }
   set_memory(&a, &operands, &problem);
-  RETURN_ON_OWNER("d", a.d, device, run(&a, &operands, &problem, early, device));
+  RETURN_ON_OWNER("d", a.d, device, run(&a, &operands, &problem, layer, device));
 }
 
-libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) { return multiply_groups(args, false); }
+libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
+  return multiply_groups(args, (struct within){0});
+}
 
 libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args, uint64_t *bytes) {
   libgemm_grouped_mm_args a;

@@ -17,9 +17,16 @@ unsigned grouped_guards(const libgemm_grouped_mm_args *a, const struct operands 
 libgemm_status check_grouped_pointers(const libgemm_grouped_mm_args *a, const struct operands *o,
                                       const struct device *device);
 
-/* libgemm_grouped_mm. `early`: B and the ends are no work of the kernel ahead in the stream, which began when they were
- * there, so that B may be loaded before it is over. */
-libgemm_status multiply_groups(const libgemm_grouped_mm_args *args, bool early);
+/* What a product may count on as a part of a layer. `early`: B and the ends are no work of the kernel ahead in the
+ * stream, which began when they were there, so that B may be loaded before it is over. `tickets`: a number that is 0
+ * when the kernel begins, by which blocks take tiles as they come free; or NULL. */
+struct within {
+  bool early;
+  int32_t *tickets;
+};
+
+/* libgemm_grouped_mm, there. */
+libgemm_status multiply_groups(const libgemm_grouped_mm_args *args, struct within layer);
 
 /* What a launch is told of it. */
 void place_grouped(const libgemm_grouped_mm_args *a, const struct operands *o, struct call *call);

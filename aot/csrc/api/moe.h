@@ -9,7 +9,7 @@
 
 /* The workspace, in bytes from its first. Of 8-bit weights also X's rows and H in 8 bits and their scales, and Z. */
 struct layout {
-  uint64_t rows, places, offs, counts, hidden, made, end;
+  uint64_t rows, places, offs, counts, tickets, hidden, made, end;
   uint64_t x, x_scale, z, hidden_scale;
 };
 
@@ -19,6 +19,17 @@ static inline uint64_t place(uint64_t *end, uint64_t bytes) {
   *end = here + (bytes + 127) / 128 * 128;
   return here;
 }
+
+/* libgemm_moe_route. Of so many choices that it gives tickets it sets two numbers there to 0, one for either product,
+ * by which blocks take tiles as they come free. */
+libgemm_status route_layer(const libgemm_moe_route_args *args, int32_t *tickets);
+bool gives_tickets(int64_t entries);
+
+/* The layer's, or NULL. */
+int32_t *tickets_of(const libgemm_moe_args *a, const struct layout *l);
+
+/* libgemm_moe_mm with such a number, or NULL. */
+libgemm_status multiply_experts(const libgemm_moe_mm_args *args, int32_t *tickets);
 
 /* INVALID_ARGUMENT or UNSUPPORTED unless the words that say how weights are scaled go together. */
 libgemm_status check_scaled_layer(const libgemm_moe_args *a);
@@ -30,6 +41,7 @@ void place_scaled(const libgemm_moe_args *a, struct layout *l);
  * bytes, ldd apart. */
 struct spread {
   const libgemm_moe_route_args *route; /* whose places say where */
+  int32_t *tickets;                    /* that it gives; or NULL */
   const void *a;                       /* [tokens][n], lda */
   void *d, *scale;
   int64_t n, lda, ldd;
@@ -49,9 +61,10 @@ bool spreads_by_itself(int64_t entries);
 libgemm_status check_moe_cast(const libgemm_moe_cast_args *a);
 
 /* Rows spread as `s` says (none, if they have no columns), their product with scales of blocks, and `cast` of its D,
- * which nobody else reads. *early: the next launch finds the groups' ends without waiting for the last of these. */
+ * which nobody else reads. *next: what the next product may count on. */
+struct within;
 libgemm_status spread_and_multiply(const struct spread *s, const libgemm_grouped_mm_args *product,
-                                   const libgemm_moe_cast_args *cast, bool *early);
+                                   const libgemm_moe_cast_args *cast, struct within *next);
 
 /* Queue them: from the router's choices to what experts made of them. */
 libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_args *route, const struct layout *l);

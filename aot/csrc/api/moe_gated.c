@@ -9,6 +9,7 @@ struct gated {
   const struct operands *operands;
   const libgemm_moe_cast_args *cast;
   const struct spread *token; /* one, whose row the product spreads by itself; NULL: A is spread */
+  int32_t *tickets;           /* as route_layer gives them; or NULL */
 };
 
 /* The row that does it all; NULL: there is none. */
@@ -50,6 +51,7 @@ static libgemm_status run(const struct gated *g, const struct row *row, const st
     call.x_ptr = (CUdeviceptr)g->token->a, call.ids_ptr = (CUdeviceptr)route->ids, call.ids_wide = route->ids_wide;
     call.places_ptr = (CUdeviceptr)route->places, call.entries = (int32_t)a->m;
   }
+  call.tickets_ptr = (CUdeviceptr)g->tickets;
   TRY(find_maps(&plan, device, &call));
   if (has_pairs(row)) call.cluster = 2;
   return row->launch(row, device, &call, blocks, a->stream);
@@ -83,19 +85,20 @@ static libgemm_status multiply_at_once(struct gated *g, const libgemm_moe_cast_a
 }
 
 libgemm_status spread_and_multiply(const struct spread *s, const libgemm_grouped_mm_args *product,
-                                   const libgemm_moe_cast_args *cast, bool *early) {
+                                   const libgemm_moe_cast_args *cast, struct within *next) {
   bool in_one = cast->gate && may_be_gated(product->m, product->groups, cast->n), done = false;
   /* Of few choices blocks of the next launch find room while the last of these runs. That lets them begin when it has
    * stored the ends, or has waited for the launch that does, or for one that has. */
-  *early = spreads_by_itself(product->m);
+  bool few = spreads_by_itself(product->m);
+  *next = (struct within){.early = few, .tickets = s->tickets ? s->tickets + 1 : NULL};
   if (in_one && is_one_token(s, product)) {
     TRY(multiply_at_once(&(struct gated){.product = product, .token = s}, cast, &done));
     if (done) return LIBGEMM_OK;
   }
-  if (!s->n || !spreads_by_itself(product->m)) TRY(libgemm_moe_route(s->route));
+  if (!s->n || !few) TRY(route_layer(s->route, s->tickets));
   if (s->n) TRY(spread_cast(s));
-  if (in_one) TRY(multiply_at_once(&(struct gated){.product = product}, cast, &done));
+  if (in_one) TRY(multiply_at_once(&(struct gated){.product = product, .tickets = s->tickets}, cast, &done));
   if (done) return LIBGEMM_OK;
-  TRY(libgemm_grouped_mm(product));
+  TRY(multiply_groups(product, (struct within){.tickets = s->tickets}));
   return libgemm_moe_cast(cast);
 }

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "api/moe.h"
 #include "internal.h"
 
 enum { MOST_EXPERTS = 4096, MOST_PROGRAMS = 64 };
@@ -43,7 +44,7 @@ static uint64_t route_bytes(const libgemm_moe_route_args *a) {
   return are_few(a) ? 0 : (uint64_t)(2 * route_programs(a) * a->groups) * sizeof(int32_t);
 }
 
-static libgemm_status run_route(const libgemm_moe_route_args *a, const struct device *device) {
+static libgemm_status run_route(const libgemm_moe_route_args *a, int32_t *tickets, const struct device *device) {
   const struct row *row = NULL;
   struct call call;
   int64_t programs = route_programs(a);
@@ -63,7 +64,7 @@ static libgemm_status run_route(const libgemm_moe_route_args *a, const struct de
   clear(&call, offsetof(struct call, a_desc));
   call.ids_ptr = (CUdeviceptr)a->ids, call.rows_ptr = (CUdeviceptr)a->rows;
   call.places_ptr = (CUdeviceptr)a->places, call.offs_ptr = (CUdeviceptr)a->offs;
-  call.counts_ptr = (CUdeviceptr)a->workspace;
+  call.counts_ptr = (CUdeviceptr)a->workspace, call.tickets_ptr = (CUdeviceptr)tickets;
   call.entries = (int32_t)(a->tokens * a->top_k), call.groups = (int32_t)a->groups, call.top_k = (int32_t)a->top_k;
   call.ids_wide = a->ids_wide;
   call.phase = 3; /* one block of threads counts, and places by what it counted; several by what all did */
@@ -75,12 +76,16 @@ static libgemm_status run_route(const libgemm_moe_route_args *a, const struct de
   return row->launch(row, device, &call, programs, a->stream);
 }
 
-libgemm_status libgemm_moe_route(const libgemm_moe_route_args *args) {
+bool gives_tickets(int64_t entries) { return entries > FEW_ENTRIES; }
+
+libgemm_status route_layer(const libgemm_moe_route_args *args, int32_t *tickets) {
   libgemm_moe_route_args a;
   const struct device *device;
   TRY(check_route(args, &a));
-  RETURN_ON_OWNER("offs", a.offs, device, run_route(&a, device));
+  RETURN_ON_OWNER("offs", a.offs, device, run_route(&a, tickets, device));
 }
+
+libgemm_status libgemm_moe_route(const libgemm_moe_route_args *args) { return route_layer(args, NULL); }
 
 libgemm_status libgemm_moe_route_workspace(const libgemm_moe_route_args *args, uint64_t *bytes) {
   libgemm_moe_route_args a;

@@ -80,6 +80,7 @@ static libgemm_moe_cast_args gate_of(const libgemm_moe_args *a, const struct lay
 libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_args *route, const struct layout *l) {
   char *at = a->workspace;
   struct spread spread = {.route = route,
+                          .tickets = tickets_of(a, l),
                           .a = a->x,
                           .d = at + l->x,
                           .scale = at + l->x_scale,
@@ -101,7 +102,7 @@ libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_a
   second.b_scale_stride_n = a->b2_scale_stride_n, second.b_scale_stride_k = a->b2_scale_stride_k;
   second.bias = a->bias2, second.batch_stride_bias = a->batch_stride_bias2;
 
-  bool early;
-  TRY(spread_and_multiply(&spread, &first, &gate, &early));
-  return multiply_groups(&second, early);
+  struct within next;
+  TRY(spread_and_multiply(&spread, &first, &gate, &next));
+  return multiply_groups(&second, next);
 }

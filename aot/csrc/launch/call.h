@@ -45,6 +45,7 @@ struct call {
       CUdeviceptr rows_ptr, to_rows_ptr, weights_ptr;
       int32_t stored, d_stored, gate;
       CUdeviceptr ids_ptr, places_ptr, counts_ptr; /* of routing, and of the sum */
+      CUdeviceptr tickets_ptr;                     /* of tiles that blocks take as they come free */
       int32_t ids_wide, top_k, weights_type;
       float gate_alpha, gate_limit, gate_shift;
       CUdeviceptr h_ptr, sums_ptr; /* of a gate's gradient */

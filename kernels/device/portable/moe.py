@@ -90,14 +90,15 @@ def place_entries(
 
 @triton.jit
 def moe_route(
-    ids_ptr, rows_ptr, places_ptr, offs_ptr, counts_ptr, entries, groups, top_k, ids_wide, phase,
+    ids_ptr, rows_ptr, places_ptr, offs_ptr, counts_ptr, tickets_ptr, entries, groups, top_k, ids_wide, phase,
     BLOCK_M: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """A stable sort of `entries` = tokens * top_k expert ids, int32 or (ids_wide) int64, by expert. An id that is none
     of `groups` experts is skipped.
 
     To rows: which token each sorted position's is, -1 behind the last that is not skipped. To places: which position
-    each entry has, -1 where it is skipped. To offs: the end of each expert's positions.
+    each entry has, -1 where it is skipped. To offs: the end of each expert's positions. To tickets, where that is not
+    null: two zeros, for the products behind it (sm90/tickets.py).
 
     Each program has a run of chunks of BLOCK_M entries. `phase` has bits: 1 counts, 2 places by the counts of all
     programs. One program can do both in one launch; several take a launch for each, in this order and of one size.
@@ -109,6 +110,8 @@ def moe_route(
         wait_for_last_kernel()
     own = tl.program_id(0).to(tl.int64)
     programs = tl.num_programs(0)
+    if (tickets_ptr.to(tl.int64) != 0) & (own == 0):
+        tl.store(tickets_ptr + tl.arange(0, 2), tl.zeros([2], tl.int32))
     chunks = (tl.cast(entries, tl.int64) + BLOCK_M - 1) // BLOCK_M
     first = chunks * own // programs
     last = chunks * (own + 1) // programs

@@ -219,6 +219,18 @@ class ScaleLoader:
 
 
 @gluon.jit
+def bring_queued(queue, scales):
+    """One warp, beside the one that brings operands and tells which tiles: every tile's scales."""
+    gdc_wait()  # what the kernel before this one writes may be our scales
+    n = 0
+    work = queue.receive(n)
+    while work.count >= 0:
+        scales.load_tile(work.step, work.count, work.row, work.col, 0, 0, work.group, work.height)
+        n += 1
+        work = queue.receive(n)
+
+
+@gluon.jit
 def make_block_scales(
     a_scale, b_scale, a_stride, a_step, b_stride, b_step, M, N, K, tiles, stages, SWAP: gl.constexpr,
     BLOCKS: gl.constexpr,

@@ -16,7 +16,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.device.sm90.block_scales import ScaleLoader, arrivals, make_block_scales, tile_scales
+from kernels.device.sm90.block_scales import ScaleLoader, arrivals, bring_queued, make_block_scales, tile_scales
 from kernels.device.sm90.edges import edges_of
 from kernels.device.sm90.epilogue import Epilogue, Scales, make_scales
 from kernels.device.sm90.grouped_mm_pingpong import make_group_output, of_group
@@ -25,6 +25,7 @@ from kernels.device.sm90.loader import barriers, make_stages
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import multiply_promoted
 from kernels.device.sm90.scheduler import Tiles
+from kernels.device.sm90.tickets import make_tickets
 from kernels.device.sm90.tile_queue import NoQueue, WorkTile, make_queue
 
 GRAIN = gl.constexpr(32)  # rows of A: the widths that tiles are multiplied in
@@ -165,7 +166,7 @@ def grouped_mm_scaled(
     a_desc, b_desc, c_desc, d_desc, d_ptr, bias_ptr, offs_ptr, M, N, K, groups, a_step, b_step, d_step,
     lda, ldb, ldd, batch_stride_bias, alpha, beta, activation, offs_wide, zero_tail,
     a_scale, b_scale, scaling, batch_stride_a_scale, batch_stride_b_scale,
-    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, early,
+    a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, early, tickets_ptr,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     RUN: gl.constexpr, SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
     SWAP: gl.constexpr, PINGPONG: gl.constexpr, EQUAL: gl.constexpr, SCALED: gl.constexpr, PROMOTE: gl.constexpr,
@@ -196,7 +197,9 @@ def grouped_mm_scaled(
     groups_at = Groups(
         offs_ptr, offs_wide, groups, M, N, K, a_step, b_step, d_step, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SWAP,
     )  # fmt: skip
-    queue = make_queue(OWNERS)
+    QUEUED: gl.constexpr = BLOCKS and COOP  # scales come by tiles that the queue tells
+    tickets = make_tickets(tickets_ptr) if COOP else ()
+    queue = make_queue(OWNERS + 1 if QUEUED else OWNERS)
     turns = queue.full  # a barrier that nobody waits at would lie where others write
     if PINGPONG:
         turns = barriers(2)
@@ -218,8 +221,9 @@ def grouped_mm_scaled(
                            ROWS, RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
                 (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 1,
                            ROWS, RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
-                (load_ragged, (groups_at, stages, queue, (early,) if SWAP else ())),
-                (load_ragged, (by_group, scale_loader, NoQueue(0))),
+                (load_ragged, (groups_at, stages, queue, (early,) if SWAP else (), tickets)),
+                (bring_queued, (queue, scale_loader))
+                if QUEUED else (load_ragged, (by_group, scale_loader, NoQueue(0))),
             ],
             [4, 1, 1],
             [REGISTERS, OF_LOADERS, OF_LOADERS],
@@ -232,7 +236,7 @@ def grouped_mm_scaled(
                 (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 1,
                            ROWS, RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
                 (load_equal, (groups_at, stages, queue, True, grain_of(lda, ldb)))
-                if EQUAL else (load_ragged, (groups_at, stages, queue)),
+                if EQUAL else (load_ragged, (groups_at, stages, queue, (), tickets)),
             ],
             [4, 1],
             [REGISTERS, OF_LOADERS],

@@ -6,6 +6,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.device.portable.tiles import rasterise
 from kernels.device.sm90.raster import place_of, quotient
+from kernels.device.sm90.tickets import AHEAD
 from kernels.device.sm90.tile_queue import WorkTile
 
 CHUNK = gl.constexpr(128)  # groups whose ends are read at once
@@ -117,7 +118,26 @@ def begin_tile(stages, count, row, col, a_plane, b_plane, height):
 
 
 @gluon.jit
-def load_ragged(groups, stages, queue, early=()):
+def load_and_ask(stages, tickets, step, count, row, col, a_plane, b_plane, height):
+    """A tile's operands, and before the last of them the number of a next tile asked for. Returns the number of the
+    step behind them, and the answer on its way."""
+    begun = gl.maximum(count - AHEAD, 0)
+    if gl.num_warps() > 1:  # threads that gather A find their rows once
+        own = stages.addresses(row, height)
+        step, own = stages.load_steps(step, begun, col, 0, b_plane, height, own)
+        asked = tickets.ask()
+        k = begun * stages.stages.BLOCK_K
+        step, own = stages.load_steps(step, count - begun, col, k, b_plane, height, own)
+    else:
+        step = stages.load_tile(step, begun, row, col, 0, a_plane, b_plane, height)
+        asked = tickets.ask()
+        k = begun * stages.BLOCK_K
+        step = stages.load_tile(step, count - begun, row, col, k, a_plane, b_plane, height)
+    return step, asked
+
+
+@gluon.jit
+def load_ragged(groups, stages, queue, early=(), tickets=()):
     """Where ends cut the rows of A and D: one warp, or four that all do the same, where threads gather A. Ends are
     scanned CHUNK at a time by a prefix sum over their tiles. What is loaded, `stages` says.
 
@@ -125,6 +145,7 @@ def load_ragged(groups, stages, queue, early=()):
     row is computed twice.
 
     `early`: (whether B and the ends were there before the kernel ahead began,) of kernels that then bring B sooner.
+    `tickets`: (by what programs take tiles as they come free,) of kernels that do.
     """
     layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
     if len(early) == 0:
@@ -136,7 +157,9 @@ def load_ragged(groups, stages, queue, early=()):
     tiles_n = gl.cdiv(groups.N, groups.BLOCK_N)
     count = gl.cdiv(groups.K, groups.BLOCK_K)
     last = groups.K - (count - 1) * groups.BLOCK_K
-    tile = gl.program_id(0).to(gl.int64)
+    place = gl.program_id(0)
+    tile = place.to(gl.int64)
+    wave = 0
     before = gl.to_tensor(0).to(gl.int64)  # tiles in the chunks already passed: a table that lies may have any number
     step = 0
     sent = 0
@@ -178,9 +201,23 @@ def load_ragged(groups, stages, queue, early=()):
                 if (early[0] != 0) & (sent == 0):
                     begun = begin_tile(stages, count, row, col, a_plane, b_plane, height)
             k = begun * groups.BLOCK_K
-            step = stages.load_tile(step + begun, count - begun, row, col, k, a_plane, b_plane, height)
+            if len(tickets) > 0:
+                step, asked = load_and_ask(stages, tickets[0], step, count, row, col, a_plane, b_plane, height)
+            else:
+                step = stages.load_tile(step + begun, count - begun, row, col, k, a_plane, b_plane, height)
             sent += 1
-            tile += gl.num_programs(0)
+            if len(tickets) > 0 and not groups.EVEN:
+                # Tiles where groups end take less than others. Were each program's next one as far on as there are
+                # programs, half of them would have all of the shorter ones where groups have two rows of tiles.
+                wave += 1
+                next_place = (place + wave) % gl.num_programs(0)
+                tile += gl.num_programs(0) + next_place - place
+                place = next_place
+            else:
+                tile += gl.num_programs(0)
+            if len(tickets) > 0:  # noqa: SIM102  (the compiler knows this alone)
+                if tickets[0].taken.to(gl.int64) != 0:
+                    tile = (gl.num_programs(0) + tickets[0].told(asked, sent)).to(gl.int64)
         before += total
     if len(early) > 0:
         gdc_wait()  # also of a block without a tile: what comes next must not start before what came before is over

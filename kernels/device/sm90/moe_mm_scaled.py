@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.portable.eight_bits import E4M3, factor_of, numbers, scale_of, to_8_bits
-from kernels.device.sm90.block_scales import BLOCK, BlockScales, arrivals, make_ring
+from kernels.device.sm90.block_scales import BLOCK, BlockScales, arrivals, bring_queued, make_ring
 from kernels.device.sm90.grouped_mm_scaled import let_go
 from kernels.device.sm90.groups import Groups, load_ragged
 from kernels.device.sm90.loader import LINE, Stages, barriers, make_described, prefetch_maps
@@ -27,7 +27,8 @@ from kernels.device.sm90.mainloop import (
     zero_parts,
 )
 from kernels.device.sm90.place import places
-from kernels.device.sm90.tile_queue import NoQueue, make_queue
+from kernels.device.sm90.tickets import make_tickets
+from kernels.device.sm90.tile_queue import make_queue
 
 PART = gl.constexpr(64)  # columns whose scale of B is one number
 PAIRS = gl.constexpr(2)  # libgemm_gate
@@ -217,7 +218,7 @@ def consume(stages, queue, out, scales, NUMBER: gl.constexpr, ROWS: gl.constexpr
 def moe_mm_scaled(
     a_desc, b_desc, q_ptr, scale_ptr, bias_ptr, offs_ptr, M, N, K, groups, b_step, ldd, batch_stride_bias,
     a_scale, b_scale, batch_stride_b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k,
-    scale_stride_m, scale_stride_n, gate, gate_alpha, gate_limit, gate_shift,
+    scale_stride_m, scale_stride_n, gate, gate_alpha, gate_limit, gate_shift, tickets_ptr,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     SYMBOL: gl.constexpr,
 ):  # fmt: skip
@@ -243,13 +244,13 @@ def moe_mm_scaled(
         gate_limit, gate_shift, bufs, False,
     )  # fmt: skip
     groups_at = Groups(offs_ptr, none, groups, M, N, K, none, b_step, none, BLOCK_M, COLS, BLOCK_K, GROUP_M, False)
-    queue = make_queue(2)
+    queue = make_queue(3)  # read by those who multiply, and by who brings scales
     gl.warp_specialize(
         [
             (consume, (stages, queue, out, scales, 0, ROWS)),
             (consume, (stages, queue, out, scales, 1, ROWS)),
-            (load_ragged, (groups_at, stages, queue)),
-            (load_ragged, (groups_at, gated, NoQueue(0))),
+            (load_ragged, (groups_at, stages, queue, (), make_tickets(tickets_ptr))),
+            (bring_queued, (queue, gated)),
         ],
         [4, 1, 1],
         [232, 40, 40],

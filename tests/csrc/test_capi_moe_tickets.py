@@ -1,4 +1,4 @@
-"""Numbers by which blocks of a layer's products take tiles as they come free: which products get one, and where it is."""
+"""Numbers by which blocks take tiles of a layer's products as they come free: which get one, and where it is."""
 
 import pytest
 from built import needs

@@ -6,10 +6,6 @@ from calls import allocate, launches, ok, values
 from layers import EXPERTS, TOP_K, layer_call, one_launch, scaled_layer
 from stand_in import in_stand_in
 
-WIDE = {
-    "k": 1024, "ldx": 1024, "inner": 1024, "ldb1": 2048, "batch_stride_b1": 2048 * 1024, "n": 2048, "ldb2": 2048,
-    "ldd": 2048, "batch_stride_b2": 1024 * 2048,
-}  # fmt: skip
 EIGHT = {"k": 256, "ldx": 256, "ldb1": 256, "inner": 192, "ldb2": 192}
 
 
@@ -39,18 +35,12 @@ def test_products_of_8_bits_take_tiles_as_they_come_free_where_choices_are_many(
     assert tickets(scaled_layer(tokens=tokens, **EIGHT)) == expected
 
 
-@pytest.mark.parametrize(
-    ("tokens", "changes", "expected"),
-    [
-        (768, {}, [0, 4]), (767, {}, [None, None]), (768, {"k": 1016}, [None, 4]), (768, {"inner": 1016}, [0, None]),
-        (24, {}, [None, None]),
-    ],
-)  # fmt: skip
 @needs(90)
 @in_stand_in(SM=90)
-def test_products_of_16_bits_do_where_groups_are_large_and_k_is_long(tokens, changes, expected):
-    assert tickets(layer_call("moe", tokens=tokens, **{**WIDE, **changes})) == expected
-    assert 768 * TOP_K == 512 * EXPERTS
+def test_products_of_16_bits_do_not():
+    """Measured: what they gain by it where groups are large, their longer loop loses elsewhere."""
+    made = layer_call("moe", tokens=5000)
+    assert tickets(made) == [None, None]
 
 
 @needs(90)
@@ -59,4 +49,5 @@ def test_no_product_by_itself_has_one():
     route = layer_call("moe_route", tokens=5000)
     ok(route.set(workspace_bytes=route.workspace()).run())
     assert [values(x)["tickets_ptr"] for x in launches()] == [0, 0]
-    assert values(one_launch("moe_mm"))["tickets_ptr"] == 0
+    product = values(one_launch("grouped_mm", a_type=4, b_type=4, scaling=2, **ROWS))
+    assert product["tickets_ptr"] == 0

@@ -118,21 +118,14 @@ def begin_tile(stages, count, row, col, a_plane, b_plane, height):
 
 
 @gluon.jit
-def load_and_ask(stages, tickets, step, count, row, col, a_plane, b_plane, height):
+def load_and_ask(groups, stages, tickets, step, count, row, col, a_plane, b_plane, height):
     """A tile's operands, and before the last of them the number of a next tile asked for. Returns the number of the
     step behind them, and the answer on its way."""
-    begun = gl.maximum(count - AHEAD, 0)
-    if gl.num_warps() > 1:  # threads that gather A find their rows once
-        own = stages.addresses(row, height)
-        step, own = stages.load_steps(step, begun, col, 0, b_plane, height, own)
-        asked = tickets.ask()
-        k = begun * stages.stages.BLOCK_K
-        step, own = stages.load_steps(step, count - begun, col, k, b_plane, height, own)
-    else:
-        step = stages.load_tile(step, begun, row, col, 0, a_plane, b_plane, height)
-        asked = tickets.ask()
-        k = begun * stages.BLOCK_K
-        step = stages.load_tile(step, count - begun, row, col, k, a_plane, b_plane, height)
+    sooner = gl.maximum(count - AHEAD, 0)
+    step = stages.load_tile(step, sooner, row, col, 0, a_plane, b_plane, height)
+    asked = tickets.ask()
+    k = sooner * groups.BLOCK_K
+    step = stages.load_tile(step, count - sooner, row, col, k, a_plane, b_plane, height)
     return step, asked
 
 
@@ -202,22 +195,20 @@ def load_ragged(groups, stages, queue, early=(), tickets=()):
                     begun = begin_tile(stages, count, row, col, a_plane, b_plane, height)
             k = begun * groups.BLOCK_K
             if len(tickets) > 0:
-                step, asked = load_and_ask(stages, tickets[0], step, count, row, col, a_plane, b_plane, height)
-            else:
-                step = stages.load_tile(step + begun, count - begun, row, col, k, a_plane, b_plane, height)
-            sent += 1
-            if len(tickets) > 0 and not groups.EVEN:
-                # Tiles where groups end take less than others. Were each program's next one as far on as there are
-                # programs, half of them would have all of the shorter ones where groups have two rows of tiles.
+                step, asked = load_and_ask(groups, stages, tickets[0], step, count, row, col, a_plane, b_plane, height)
+                # Without a number each program's next tile is one place further in the next wave: tiles where groups
+                # end take less than others, and half of the programs would have all of them where groups have two rows
+                # of tiles.
                 wave += 1
                 next_place = (place + wave) % gl.num_programs(0)
                 tile += gl.num_programs(0) + next_place - place
                 place = next_place
-            else:
-                tile += gl.num_programs(0)
-            if len(tickets) > 0:  # noqa: SIM102  (the compiler knows this alone)
                 if tickets[0].taken.to(gl.int64) != 0:
-                    tile = (gl.num_programs(0) + tickets[0].told(asked, sent)).to(gl.int64)
+                    tile = (gl.num_programs(0) + tickets[0].told(asked)).to(gl.int64)
+            else:
+                step = stages.load_tile(step + begun, count - begun, row, col, k, a_plane, b_plane, height)
+                tile += gl.num_programs(0)
+            sent += 1
         before += total
     if len(early) > 0:
         gdc_wait()  # also of a block without a tile: what comes next must not start before what came before is over

@@ -27,7 +27,7 @@ from kernels.device.sm90.mainloop import (
     zero_parts,
 )
 from kernels.device.sm90.place import places
-from kernels.device.sm90.tickets import make_tickets
+from kernels.device.sm90.tickets import Tickets
 from kernels.device.sm90.tile_queue import make_queue
 
 PART = gl.constexpr(64)  # columns whose scale of B is one number
@@ -249,7 +249,7 @@ def moe_mm_scaled(
         [
             (consume, (stages, queue, out, scales, 0, ROWS)),
             (consume, (stages, queue, out, scales, 1, ROWS)),
-            (load_ragged, (groups_at, stages, queue, (), make_tickets(tickets_ptr))),
+            (load_ragged, (groups_at, stages, queue, (), (Tickets(tickets_ptr),))),
             (bring_queued, (queue, gated)),
         ],
         [4, 1, 1],

@@ -1,7 +1,7 @@
 """Tiles in the order in which blocks come free: a number in memory says how many have been taken. No kernel here.
 
 Where tiles take unlike times, blocks that have each as many drift apart: the last ones end late, and what one brought
-to L2 is gone before its neighbour wants it. The warps that load take numbers, and tell those who multiply
+to L2 is gone before its neighbour wants it. The warp that loads takes numbers, and tells those who multiply
 (tile_queue.py). The layer's first launch sets the number to 0 (portable/moe.py); calls of a product alone have none.
 """
 
@@ -18,7 +18,6 @@ class Tickets:
     """How many tiles have been taken, besides each block's first one."""
 
     taken: gl.tensor  # pointer; null: each block has as many tiles as another
-    seen: gl.tuple  # (what several warps that load tell each other by: [2] numbers,)
 
     @gluon.jit
     def ask(self):
@@ -31,32 +30,8 @@ class Tickets:
         )  # fmt: skip
 
     @gluon.jit
-    def told(self, asked, sent):
-        """The first thread's, of tile number `sent` of this block, to all threads."""
-        if len(self.seen) == 0:
-            return gl.inline_asm(
-                "shfl.sync.idx.b32 $0, $1, 0, 31, 0xffffffff;", "=r,r", [asked], gl.int32, is_pure=False
-            )
-        else:
-            # In turn by two places: when one is written again, all have met since they read it.
-            at = sent % 2 * 4
-            gl.inline_asm(
-                "{ .reg .pred p; .reg .b32 to;\nsetp.eq.u32 p, $3, 0;\nadd.u32 to, $0, $1;\n"
-                "@p st.shared.b32 [to], $2; }",
-                "r,r,r,r,~{memory}", [self.seen[0], at, asked, thread_number()], [], is_pure=False,
-            )  # fmt: skip
-            gl.barrier()
-            return gl.inline_asm(
-                "{ .reg .b32 to;\nadd.u32 to, $1, $2;\nld.shared.b32 $0, [to]; }", "=r,r,r,~{memory}",
-                [self.seen[0], at], gl.int32, is_pure=False,
-            )  # fmt: skip
-
-
-@gluon.jit
-def make_tickets(taken, WARPS: gl.constexpr = 1):
-    """For so many warps that load."""
-    if WARPS == 1:
-        return (Tickets(taken, ()),)
-    else:
-        plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-        return (Tickets(taken, (gl.allocate_shared_memory(gl.int32, [2], plain),)),)
+    def told(self, asked):
+        """The first thread's, to all."""
+        return gl.inline_asm(
+            "shfl.sync.idx.b32 $0, $1, 0, 31, 0xffffffff;", "=r,r", [asked], gl.int32, is_pure=False
+        )  # fmt: skip

@@ -22,6 +22,11 @@ A message: a thread stores, and it, or its warp once that is together again (BSY
 waited for it loads. What is shown for the way back is the same; for the way there, that a thread which has stored comes
 to such an arrival or to a barrier of threads, and that the load, too, comes after a wait that succeeded. That only one
 warp arrives together, the source says alone: of more the compiler has a barrier of threads before an arrival.
+
+A bulk copy (UBLKCP) to a stage: a thread waits, arrives at the mbarrier that tells of the copy's bytes, and copies; who
+waited for the bytes loads. The way back is that of a pipeline's stage, but for the arrival between wait and copy: from
+one such arrival the thread comes to the next through a wait. The load comes after a wait that succeeded, and again
+after another.
 """
 
 import functools
@@ -30,9 +35,10 @@ from collections import defaultdict
 
 from tests.gpu.sass import ARRIVAL, DISPATCH_BARRIER, PREDICATE, STRANGE, WAIT, Program, Unclear
 
-WAITED = "waited"
+WAITED, COPYING = "waited", "copying"
 OWN = re.compile(r"SYNCS\.ARRIVE\.TRANS64(\.RED)?\.A1")  # one that counts; others tell of copies
 FIRST_LANE = re.compile(r"(P\d), RZ, R(\d+), 0x1f, RZ, 0xc0, !PT")  # of LOP3.LUT: false of a warp's first lane
+BULK = "UBLKCP"
 EVERY = re.compile(r"\bU?PR\b")  # predicate at once
 
 
@@ -96,6 +102,26 @@ class Orders(Program):
     @functools.cached_property
     def unwaited(self) -> set[int]:
         """Offsets that a thread may reach before any wait at an mbarrier, or from an arrival of its own without one."""
+        return self.without_wait(lambda x, asked: "" if ARRIVAL.match(x.opcode) else asked)
+
+    @functools.cached_property
+    def unwaited_copies(self) -> set[int]:
+        """The same of copies, which an arrival comes before that tells of them: it takes up the wait before itself."""
+
+        def after(x, asked: str) -> str:
+            if not ARRIVAL.match(x.opcode):
+                return asked
+            return COPYING if asked == WAITED and not OWN.match(x.opcode) else ""
+
+        return self.without_wait(after)
+
+    def is_unwaited(self, offset: int) -> bool:
+        """Whether a thread may come here before any wait at an mbarrier, or again without one."""
+        return offset in self.without_wait(lambda x, asked: "" if x.offset == offset else asked)
+
+    def without_wait(self, after_it) -> set[int]:
+        """Offsets that a thread may reach with no wait behind it that it remembers. What it remembers behind each
+        instruction `after_it` says: WAITED, as long as that is so, or COPYING in its place."""
         waiting = [(0, 0, frozenset(), frozenset(), "")]
         seen = set(waiting)
         while waiting:
@@ -104,14 +130,15 @@ class Orders(Program):
             named = PREDICATE.findall(x.operands)
             if WAIT.match(x.opcode):
                 asked = named[0] if named and not x.guard else ""  # true once the phase is over
-            elif ARRIVAL.match(x.opcode) or (asked in named and not x.steers):
+            elif asked in named and not x.steers:
                 asked = ""
+            asked = after_it(x, asked)
             for after in self.step(i, *state):
                 new = (*after, WAITED if asked and (asked == WAITED or (asked, True) in after[2]) else asked)
                 if new not in seen:
                     seen.add(new)
                     waiting.append(new)
-        return {self.code[i].offset for i, *_, asked in seen if asked != WAITED}
+        return {self.code[i].offset for i, *_, asked in seen if asked not in (WAITED, COPYING)}
 
     def beside_barrier(self, offset: int, step: int) -> bool:
         """Whether, on the straight way from an instruction down (1) or up (-1), the first barrier is the dispatch's."""
@@ -155,6 +182,8 @@ class Orders(Program):
         """Why they are neither the dispatch's nor a stage's nor a message's; None where they are."""
         if self.fills(write):
             return self.not_handed_on(write, read)
+        if self.code[self.at[write]].opcode.startswith(BULK):
+            return self.not_copied(write, read)
         refusal = self.not_dispatch(write, read)
         other = refusal and self.not_told(write, read)
         return other and f"{refusal}; {other}"
@@ -170,12 +199,17 @@ class Orders(Program):
             return f"{store.opcode} and {load.opcode}, not {kind} and LDS"
         try:
             arrival = None if self.arrives_by_warp(read) else self.arrives_unmet(read)
-            unwaited = write in self.unwaited
+            unwaited = write in (self.unwaited_copies if kind == BULK else self.unwaited)
         except Unclear as error:
             return f"the code is not understood: {error}"
         if arrival is not None:
             return f"no barrier of the warpgroup comes between the load and the arrival at {arrival:#x}"
         return "the store comes without a wait" if unwaited else None
+
+    def not_copied(self, write: int, read: int) -> str | None:
+        """Why a bulk copy and a load are not those of a pipeline's stage; None where they are."""
+        refusal = self.not_handed_on(write, read, BULK)
+        return refusal or ("the load comes without a wait" if self.is_unwaited(read) else None)
 
     def not_told(self, write: int, read: int) -> str | None:
         """Why a store and a load are not those of a message; None where they are."""

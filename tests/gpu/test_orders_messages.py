@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from machine_code import MESSAGE, RING, numbered, places
+from machine_code import COPIED, MESSAGE, RING, numbered, places
 
 from tests.gpu.orders import Orders
 
@@ -54,6 +54,43 @@ UNASKED = "the store comes without a wait"
 def test_a_stage_that_is_not_waited_for_is_refused(old, new, words):
     assert old in RING
     assert words in handed_on(RING.replace(old, new, 1))
+
+
+TELLS, BULK = " @P4 SYNCS.ARRIVE.TRANS64 RZ, [UR7], R5 ;\n", " UBLKCP.S.G [UR6], [UR8], UR41 ;\n"
+HANDS_ON = " @!P3 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR18+0x6f0], RZ ;\n"
+AHEAD = " SYNCS.PHASECHK.TRANS64.TRYWAIT P6, [UR25+0x738], R7 ;\n @!P6 EXIT ;\n"
+UNREADY = "the load comes without a wait"
+
+
+def copied(text: str) -> str:
+    return Orders(numbered(text)).unordered(places(text, "UBLKCP.S.G")[-1], places(text, "LDS")[-1]) or "accepted"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        COPIED, COPIED.replace(BULK, ""), COPIED.replace(TELLS, TELLS.replace(" @P4", "")),
+        # What is read is waited for before a stage read earlier is handed on.
+        COPIED.replace(HANDS_ON, AHEAD + HANDS_ON, 1).replace("@P2 BRA `(.L_x_1)", "@P6 BRA `(.L_x_2)"),
+    ],
+)  # fmt: skip
+def test_a_stage_that_bulk_copies_fill_is_accepted(text):
+    assert copied(text) == "accepted"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (MEET, "", UNMET), (ASKS, " NOP ;\n", UNASKED), (" @P1 BRA `(.L_x_5) ;\n", " BRA `(.L_x_5) ;\n", UNASKED),
+        (" @P2 BRA `(.L_x_4) ;\n", " @P2 BRA `(.L_x_5) ;\n", UNASKED),  # the next one told of without a wait
+        (BULK, TELLS + BULK, UNASKED), (BULK, TELLS.replace("TRANS64 ", "TRANS64.A1T0 ") + BULK, UNASKED),
+        (" @!P1 BRA `(.L_x_3) ;\n", "", UNREADY), (" @P2 BRA `(.L_x_1) ;\n", " @P2 BRA `(.L_x_2) ;\n", UNREADY),
+        (" SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR25+0x730], R7 ;\n", " NOP ;\n", UNREADY),
+    ],
+)  # fmt: skip
+def test_a_copy_or_a_load_of_it_that_is_not_waited_for_is_refused(old, new, words):
+    assert old in COPIED
+    assert words in copied(COPIED.replace(old, new, 1))
 
 
 STORES, ARRIVES = " STS.128 [UR8], R36 ;\n", " @!P5 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR32], RZ ;\n"

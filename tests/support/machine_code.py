@@ -82,6 +82,19 @@ RING = """
 """
 
 
+# The same where bulk copies fill the stage, once an arrival has told of their bytes.
+COPIED = RING.replace(
+    """ LDGSTS.E [R7], desc[UR28][R4.64] ;
+ SYNCS.ARRIVE.TRANS64.RED.A0T1 RZ, [UR32], RZ ;
+ ARRIVES.LDGSTSBAR.64.TRANSCNT [UR32] ;
+""",
+    """ @P4 SYNCS.ARRIVE.TRANS64 RZ, [UR7], R5 ;
+ UBLKCP.S.G [UR6], [UR8], UR41 ;
+ UBLKCP.S.G [UR9], [UR8], UR41 ;
+""",
+)
+
+
 # The same where one thread of the warp stores, and arrives.
 MESSAGE = RING.replace(
     """ LDGSTS.E [R7], desc[UR28][R4.64] ;

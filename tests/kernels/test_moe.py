@@ -55,6 +55,7 @@ def faults():
         pairs = {"route": (40, 3, 7, 4, "mixed", 0), "pairs": True}
         yield {**pairs, "id": f"fault-pairs-{name}", "changed": {name: value, **fewer}}
     yield {**plain, "id": "fault-counts-alone", "phases": (1,)}
+    yield {**plain, "id": "fault-tickets-kept", "tickets": 1, "changed": {"tickets_ptr": 0}}
     yield {**plain, "id": "fault-pairs-too-few-programs", "pairs": True}
     plain = {"sum": (5, 70, 6, 32, 5), "kind": "fp16", "weights": 1}
     wrong = {
@@ -93,14 +94,19 @@ def route(job: dict, rng) -> list[str]:
     wanted = {"rows": rows, "places": places, "offs": offs, "ids": ids}
     memories = {name: guarded(x if name == "ids" else np.full_like(x, POISON[4])) for name, x in wanted.items()}
     memories["counts"] = guarded(rng.integers(-(2**31), 2**31, 2 * programs * groups).astype(np.int32))
+    tickets = np.full(2, POISON[4], dtype=np.int32)
+    memories["tickets"] = guarded(tickets)
     values = {f"{name}_ptr": address for name, (_, address) in memories.items()}
+    asked = not job.get("pairs") and job.get("tickets", tokens % 2)
+    values["tickets_ptr"] *= asked
+    wanted["tickets"] = np.zeros_like(tickets) if asked else tickets
     values |= {"entries": ids.size, "groups": groups, "top_k": top_k, "ids_wide": wide, **job.get("changed", {})}
     if job.get("pairs"):
         constants = {"BLOCK_M": 256, "OVERLAP": 0}
         launch(moe_few.moe_route_pairs, "*i32 " * 4 + "i32 " * 4, values, programs, constants)
     for phase in () if job.get("pairs") else job.get("phases", (3,) if programs == 1 else (1, 2)):
         constants = {"BLOCK_M": (*block, 32)[0], "OVERLAP": 0}
-        launch(moe.moe_route, "*i32 " * 5 + "i32 " * 5, {**values, "phase": phase}, programs, constants)
+        launch(moe.moe_route, "*i32 " * 6 + "i32 " * 5, {**values, "phase": phase}, programs, constants)
     wanted["counts"] = memories["counts"][0][BAND:-BAND]  # the kernel's own, but not what is around
     return [f"mismatch: {x}" for x, (memory, _) in memories.items() if (memory != guarded(wanted[x])[0]).any()]
 

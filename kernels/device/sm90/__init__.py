@@ -1,13 +1,13 @@
 """The fast set for Hopper, in Gluon. A kernel is put together from a scheduler, a loader, a main loop and an epilogue.
 
 scheduler   scheduler.py: tiles of one product, and slices of their K; groups.py: where packed groups begin and end, and
-            the loading warp that looks it up; choices.py: one token's experts, in a warp's lanes; tile_queue.py: how a
-            warp hands its tiles on
+            the loading warp that looks it up; tickets.py: tiles taken as blocks come free; choices.py: one token's
+            experts, in a warp's lanes; tile_queue.py: how a warp hands its tiles on
 loader      loader.py: the stages of shared memory that TMA fills; loader_assembly.py: what it says in assembly;
             gather.py: where threads fill them, with rows by index; tails.py: warps that clear what is another group's
 mainloop    mainloop.py: wgmma of any width, over an accumulator in parts
 epilogue    epilogue.py: alpha, beta, bias, activation, and how a tile leaves: by TMA, from registers, or in slices that
-            reduce in the workspace
+            reduce in the workspace; scales.py: what 8-bit operands were scaled by, and a D of 8 bits rounded
 kernels     gemm.py: dense, persistent, cooperative or pingpong; gemm_cluster.py: few tiles, whose K a cluster shares;
             grouped_mm_pingpong.py, grouped_mm_swap.py, grouped_mm_cluster.py: packed groups, and grouped_mm_whole.py:
             in tiles that no group's end cuts; grouped_mm_scaled.py, grouped_mm_scaled_whole.py: the same in 8 bits;

@@ -12,9 +12,9 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.device.sm90.epilogue import power_of_two
 from kernels.device.sm90.loader import Stages, meet
 from kernels.device.sm90.scale_ring import CHUNK, ScaleRing, low_of, make_ring, promise
+from kernels.device.sm90.scales import power_of_two
 
 BLOCK = gl.constexpr(128)  # of K, in a line of a stage; and of the columns of B that share a scale
 

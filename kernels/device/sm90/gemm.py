@@ -23,10 +23,11 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.block_scales import arrivals, bring_partition, make_block_scales, tile_scales
-from kernels.device.sm90.epilogue import Epilogue, MaskedOutput, SplitOutput, make_output, make_scales
+from kernels.device.sm90.epilogue import Epilogue, MaskedOutput, SplitOutput, make_output
 from kernels.device.sm90.loader import barriers, begin_first, load_partition, make_stages, meet, prefetch_maps
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import multiply_promoted
+from kernels.device.sm90.scales import make_scales
 from kernels.device.sm90.scheduler import Tiles
 
 

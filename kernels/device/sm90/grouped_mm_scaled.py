@@ -18,12 +18,13 @@ from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.block_scales import ScaleLoader, arrivals, bring_queued, make_block_scales, tile_scales
 from kernels.device.sm90.edges import edges_of
-from kernels.device.sm90.epilogue import Epilogue, Scales, make_scales
+from kernels.device.sm90.epilogue import Epilogue
 from kernels.device.sm90.grouped_mm_pingpong import make_group_output, of_group
 from kernels.device.sm90.groups import Groups, grain_of, load_equal, load_ragged
 from kernels.device.sm90.loader import barriers, make_stages
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import multiply_promoted
+from kernels.device.sm90.scales import Scales, make_scales
 from kernels.device.sm90.scheduler import Tiles
 from kernels.device.sm90.tickets import Tickets
 from kernels.device.sm90.tile_queue import NoQueue, WorkTile, make_queue

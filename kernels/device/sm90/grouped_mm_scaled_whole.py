@@ -12,13 +12,14 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.device.sm90.epilogue import Epilogue, Scales, make_output, make_scales
+from kernels.device.sm90.epilogue import Epilogue, make_output
 from kernels.device.sm90.grouped_mm_pingpong import of_group
 from kernels.device.sm90.grouped_mm_whole import find_partition, load_partition, store
 from kernels.device.sm90.groups import Groups, grain_of
 from kernels.device.sm90.loader import barriers, make_stages, prefetch_maps
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import multiply_promoted
+from kernels.device.sm90.scales import Scales, make_scales
 from kernels.device.sm90.scheduler import Tiles
 from kernels.device.sm90.tails import clear_partition, make_tails
 from kernels.device.sm90.tile_queue import make_queue

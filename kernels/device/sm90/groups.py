@@ -138,7 +138,8 @@ def load_ragged(groups, stages, queue, early=(), tickets=()):
     row is computed twice.
 
     `early`: (whether B and the ends were there before the kernel ahead began,) of kernels that then bring B sooner.
-    `tickets`: (by what programs take tiles as they come free,) of kernels that do.
+    `tickets`: (by what programs take tiles as they come free,) of kernels that do. Without, program p's are number p of
+    every round of as many tiles as there are programs, which programs in pairs count on (moe_mm_scaled_few.py).
     """
     layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
     if len(early) == 0:

@@ -85,7 +85,7 @@ ARGUMENTS = {
     "ids_wide": "i32",
     "places_ptr": "*i32",
     "counts_ptr": "*i32",
-    "tickets_ptr": "*i32",  # tiles that blocks have taken besides each one's first; null: each has as many
+    "tickets_ptr": "*i32",  # tiles that blocks have asked for besides each one's first; null: they are dealt out
     "entries": "i32",
     "top_k": "i32",
     "phase": "i32",

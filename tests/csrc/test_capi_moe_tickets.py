@@ -30,6 +30,9 @@ def tickets(made) -> list:
 @in_stand_in(SM=90)
 def test_products_of_8_bits_have_them_where_choices_are_many(tokens, expected):
     assert tickets(scaled_layer(tokens=tokens, **SIZES)) == expected
+    if tokens == 5000:  # by kernels that look at them
+        first, second = (x["variant"] for x in launches() if "_mm" in x["kernel"])
+        assert "_scaled_coop_" in first and "_scaled_coop_" in second
     gated = tickets(scaled_layer(tokens=tokens, **SIZES, activation=2))  # of a launch of its own
     assert gated == expected
 

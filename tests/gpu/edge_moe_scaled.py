@@ -189,6 +189,9 @@ def scaled_layers(ctx: Context):
         case = random_layer(seed)
         if seed % 20 == 0 and not ctx.stand_in:
             case["tokens"] = 2**24 // (case["k"] * case["top_k"]) + seed % 1000
+        if seed % 20 == 10 and not ctx.stand_in:  # more tiles than blocks, of many steps
+            case |= {"tokens": 4096 // case["top_k"] + seed % 100, "experts": min(case["experts"], 16)}
+            case |= {"k": 1024 + 16 * (seed % 3), "inner": 1088 + 64 * (seed % 3)}
         gate = case["gate"]
         drawn = drawn_operands(ctx, case, gate, seed)
         x, w_in, w_out, ids, weights, bias_in, bias_out = drawn

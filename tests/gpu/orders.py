@@ -25,8 +25,9 @@ warp arrives together, the source says alone: of more the compiler has a barrier
 
 A bulk copy (UBLKCP) to a stage: a thread waits, arrives at the mbarrier that tells of the copy's bytes, and copies; who
 waited for the bytes loads. The way back is that of a pipeline's stage, but for the arrival between wait and copy: from
-one such arrival the thread comes to the next through a wait. The load comes after a wait that succeeded, and again
-after another.
+one such arrival the thread comes to the next through a wait; how many copies it tells of, the source says alone. To
+the load a thread has always waited once more than it has handed on since: so the stage that it reads has been waited
+for, be it before an earlier one was handed on. That it is this stage, the source says alone.
 """
 
 import functools
@@ -106,7 +107,8 @@ class Orders(Program):
 
     @functools.cached_property
     def unwaited_copies(self) -> set[int]:
-        """The same of copies, which an arrival comes before that tells of them: it takes up the wait before itself."""
+        """The same of copies, which an arrival comes before that tells of them. Such an arrival uses up the wait: a
+        second one needs another."""
 
         def after(x, asked: str) -> str:
             if not ARRIVAL.match(x.opcode):
@@ -116,8 +118,30 @@ class Orders(Program):
         return self.without_wait(after)
 
     def is_unwaited(self, offset: int) -> bool:
-        """Whether a thread may come here before any wait at an mbarrier, or again without one."""
-        return offset in self.without_wait(lambda x, asked: "" if x.offset == offset else asked)
+        """Whether a thread may come here with fewer waits at mbarriers behind it than arrivals of its own that count,
+        and one: what it loads may have been waited for before an earlier stage was handed on. Of waits two are
+        remembered."""
+        waiting = [(0, 0, frozenset(), frozenset(), "", 0)]
+        seen = set(waiting)
+        while waiting:
+            i, *state, asked, waits = waiting.pop()
+            x = self.code[i]
+            if x.offset == offset and waits == 0:
+                return True
+            named = PREDICATE.findall(x.operands)
+            if WAIT.match(x.opcode):
+                asked = named[0] if named and not x.guard else ""
+            elif asked in named and not x.steers:
+                asked = ""
+            if OWN.match(x.opcode):
+                waits = max(waits - 1, 0)
+            for after in self.step(i, *state):
+                over = bool(asked) and (asked, True) in after[2]
+                new = (*after, "" if over else asked, min(waits + over, 2))
+                if new not in seen:
+                    seen.add(new)
+                    waiting.append(new)
+        return False
 
     def without_wait(self, after_it) -> set[int]:
         """Offsets that a thread may reach with no wait behind it that it remembers. What it remembers behind each

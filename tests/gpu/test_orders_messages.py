@@ -59,6 +59,7 @@ def test_a_stage_that_is_not_waited_for_is_refused(old, new, words):
 TELLS, BULK = " @P4 SYNCS.ARRIVE.TRANS64 RZ, [UR7], R5 ;\n", " UBLKCP.S.G [UR6], [UR8], UR41 ;\n"
 HANDS_ON = " @!P3 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR18+0x6f0], RZ ;\n"
 AHEAD = " SYNCS.PHASECHK.TRANS64.TRYWAIT P6, [UR25+0x738], R7 ;\n @!P6 EXIT ;\n"
+WAITS = " SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR25+0x730], R7 ;\n @!P1 BRA `(.L_x_3) ;\n"
 UNREADY = "the load comes without a wait"
 
 
@@ -86,6 +87,8 @@ def test_a_stage_that_bulk_copies_fill_is_accepted(text):
         (BULK, TELLS + BULK, UNASKED), (BULK, TELLS.replace("TRANS64 ", "TRANS64.A1T0 ") + BULK, UNASKED),
         (" @!P1 BRA `(.L_x_3) ;\n", "", UNREADY), (" @P2 BRA `(.L_x_1) ;\n", " @P2 BRA `(.L_x_2) ;\n", UNREADY),
         (" SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR25+0x730], R7 ;\n", " NOP ;\n", UNREADY),
+        (READS, MEET + HANDS_ON + READS, UNREADY),  # handed on before it is read
+        (WAITS, AHEAD + MEET + HANDS_ON, UNREADY),  # what was waited for is a message
     ],
 )  # fmt: skip
 def test_a_copy_or_a_load_of_it_that_is_not_waited_for_is_refused(old, new, words):

@@ -1,4 +1,4 @@
-"""Made-up machine code of three kinds that tests/gpu/orders.py tells from what only looks like it."""
+"""Made-up machine code of four kinds that tests/gpu/orders.py tells from what only looks like it."""
 
 import itertools
 
@@ -82,7 +82,7 @@ RING = """
 """
 
 
-# The same where bulk copies fill the stage, once an arrival has told of their bytes.
+# RING where bulk copies fill the stage, once an arrival has told of their bytes.
 COPIED = RING.replace(
     """ LDGSTS.E [R7], desc[UR28][R4.64] ;
  SYNCS.ARRIVE.TRANS64.RED.A0T1 RZ, [UR32], RZ ;
@@ -95,7 +95,7 @@ COPIED = RING.replace(
 )
 
 
-# The same where one thread of the warp stores, and arrives.
+# RING where one thread of the warp stores, and arrives.
 MESSAGE = RING.replace(
     """ LDGSTS.E [R7], desc[UR28][R4.64] ;
  SYNCS.ARRIVE.TRANS64.RED.A0T1 RZ, [UR32], RZ ;

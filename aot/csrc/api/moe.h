@@ -20,8 +20,8 @@ static inline uint64_t place(uint64_t *end, uint64_t bytes) {
   return here;
 }
 
-/* libgemm_moe_route. Of so many choices that it gives tickets it sets two numbers there to 0, one for either product,
- * by which blocks take tiles as they come free. */
+/* libgemm_moe_route. Of so many choices that it gives tickets it sets tickets[0] and tickets[1] to 0 as well, a counter
+ * for each product, by which blocks take tiles as the blocks come free; of fewer they are to be NULL. */
 libgemm_status route_layer(const libgemm_moe_route_args *args, int32_t *tickets);
 bool gives_tickets(int64_t entries);
 
@@ -54,9 +54,10 @@ bool spreads_by_itself(int64_t entries);
 /* INVALID_ARGUMENT unless its types, sizes and gate are allowed. */
 libgemm_status check_moe_cast(const libgemm_moe_cast_args *a);
 
+struct within; /* of grouped_mm.h */
+
 /* Rows spread as `s` says (none, if they have no columns), their product with scales of blocks, and `cast` of its D,
  * which nobody else reads. *next: what the next product may count on. */
-struct within;
 libgemm_status spread_and_multiply(const struct spread *s, const libgemm_grouped_mm_args *product,
                                    const libgemm_moe_cast_args *cast, struct within *next);
 

@@ -138,8 +138,9 @@ def load_ragged(groups, stages, queue, early=(), tickets=()):
     row is computed twice.
 
     `early`: (whether B and the ends were there before the kernel ahead began,) of kernels that then bring B sooner.
-    `tickets`: (by what programs take tiles as they come free,) of kernels that do. Without, program p's are number p of
-    every round of as many tiles as there are programs, which programs in pairs count on (moe_mm_scaled_few.py).
+    `tickets`: (Tickets,) of kernels whose programs may take tiles as the programs come free. Of others program p has
+    number p of every round of as many tiles as there are programs, which programs in pairs count on
+    (moe_mm_scaled_few.py).
     """
     layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
     if len(early) == 0:
@@ -196,10 +197,11 @@ def load_ragged(groups, stages, queue, early=(), tickets=()):
                     begun = begin_tile(stages, count, row, col, a_plane, b_plane, height)
             k = begun * groups.BLOCK_K
             if len(tickets) > 0:
+                gl.static_assert(len(early) == 0)  # `begun` is not looked at
                 step, asked = load_and_ask(groups, stages, tickets[0], step, count, row, col, a_plane, b_plane, height)
-                # Without a number each program's next tile is one place further in the next wave: tiles where groups
-                # end take less than others, and half of the programs would have all of them where groups have two rows
-                # of tiles.
+                # Without a number the round behind this one is turned, by one place more than this one was: tiles where
+                # groups end take less than others, and half of the programs would have all of them where groups have
+                # two rows of tiles.
                 wave += 1
                 next_place = (place + wave) % gl.num_programs(0)
                 tile += gl.num_programs(0) + next_place - place

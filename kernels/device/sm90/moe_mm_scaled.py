@@ -36,8 +36,8 @@ PAIRS = gl.constexpr(2)  # libgemm_gate
 
 @gluon.aggregate
 class GatedScales:
-    """The scales, in place of the stages that load_ragged (groups.py) fills: B's have four places, for 64 columns each,
-    the gate's and then up's."""
+    """The scales, for bring_queued (block_scales.py): B's have four places, for 64 columns each, the gate's and then
+    up's."""
 
     stages: Stages
     scales: BlockScales

@@ -2,7 +2,8 @@
 
 Where tiles take unlike times, blocks that have each as many drift apart: the last ones end late, and what one brought
 to L2 is gone before its neighbour wants it. The warp that loads takes numbers, and tells those who multiply
-(tile_queue.py). The layer's first launch sets the number to 0 (portable/moe.py); calls of a product alone have none.
+(tile_queue.py). Of a layer of more than 256 choices the first launch sets the number to 0 (portable/moe.py); calls of
+a product alone have none.
 """
 
 from triton.experimental import gluon
@@ -15,14 +16,15 @@ AHEAD = gl.constexpr(4)  # steps before a tile's end at which the next one is as
 
 @gluon.aggregate
 class Tickets:
-    """How many tiles have been taken, besides each block's first one."""
+    """For a warp that loads by itself: how many tiles have been asked for, besides each block's first one."""
 
-    taken: gl.tensor  # pointer; null: each block has as many tiles as another
+    taken: gl.tensor  # pointer; null: tiles are dealt out in rounds
 
     @gluon.jit
     def ask(self):
-        """A number, on its way to the first thread. Not by atom.add: that the assembler does for all threads of a warp
-        together, and has them wait for what comes back."""
+        """A number, on its way to the first thread. Not by atom.add, nor by atom.inc with a bound of all ones, which is
+        the same: that the assembler does for all threads of a warp together, and has them wait for what comes back."""
+        gl.static_assert(gl.num_warps() == 1)
         return gl.inline_asm(
             "{ .reg .pred p;\nsetp.ne.u64 p, $1, 0;\nsetp.eq.and.u32 p, $2, 0, p;\nmov.u32 $0, 0;\n"
             "@p atom.relaxed.gpu.global.inc.u32 $0, [$1], 0x7fffffff; }",

@@ -192,7 +192,7 @@ static libgemm_status make_plan(const struct problem *problem, const struct devi
 }
 
 static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operands *o, struct problem *p,
-                          struct within layer, const struct device *device) {
+                          struct layer_context layer, const struct device *device) {
   struct plan made;
   const struct plan *plan;
   struct call call;
@@ -212,7 +212,7 @@ static libgemm_status run(const libgemm_grouped_mm_args *a, const struct operand
   return plan->row->launch(plan->row, device, &call, blocks, a->stream);
 }
 
-libgemm_status multiply_groups(const libgemm_grouped_mm_args *args, struct within layer) {
+libgemm_status multiply_groups(const libgemm_grouped_mm_args *args, struct layer_context layer) {
   libgemm_grouped_mm_args a;
   struct operands operands;
   struct problem problem;
@@ -228,7 +228,7 @@ libgemm_status multiply_groups(const libgemm_grouped_mm_args *args, struct withi
 }
 
 libgemm_status libgemm_grouped_mm(const libgemm_grouped_mm_args *args) {
-  return multiply_groups(args, (struct within){0});
+  return multiply_groups(args, (struct layer_context){0});
 }
 
 libgemm_status libgemm_grouped_mm_workspace(const libgemm_grouped_mm_args *args, uint64_t *bytes) {

@@ -18,15 +18,15 @@ libgemm_status check_grouped_pointers(const libgemm_grouped_mm_args *a, const st
                                       const struct device *device);
 
 /* What a product may count on as a part of a layer. `early`: B and the ends are no work of the kernel ahead in the
- * stream, which began when they were there, so that B may be loaded before it is over. `tickets`: a number that is 0
- * when the kernel begins, by which blocks take tiles as they come free; or NULL. */
-struct within {
+ * stream, which began when they were there, so that B may be loaded before it is over. `tickets`: a counter that is
+ * 0 when the kernel begins, by which blocks take tiles as the blocks come free; or NULL. */
+struct layer_context {
   bool early;
   int32_t *tickets;
 };
 
-/* libgemm_grouped_mm, there. */
-libgemm_status multiply_groups(const libgemm_grouped_mm_args *args, struct within layer);
+/* libgemm_grouped_mm as such a part; by itself it may count on nothing. */
+libgemm_status multiply_groups(const libgemm_grouped_mm_args *args, struct layer_context layer);
 
 /* What a launch is told of it. */
 void place_grouped(const libgemm_grouped_mm_args *a, const struct operands *o, struct call *call);

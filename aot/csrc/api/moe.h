@@ -20,8 +20,9 @@ static inline uint64_t place(uint64_t *end, uint64_t bytes) {
   return here;
 }
 
-/* libgemm_moe_route. Of so many choices that it gives tickets it sets tickets[0] and tickets[1] to 0 as well, a counter
- * for each product, by which blocks take tiles as the blocks come free; of fewer they are to be NULL. */
+/* libgemm_moe_route, which sets tickets[0] and tickets[1] to 0 as well unless they are NULL: a counter for each product
+ * of the layer. They must be NULL unless gives_tickets(tokens * top_k): few choices are sorted by a launch that sets
+ * none. */
 libgemm_status route_layer(const libgemm_moe_route_args *args, int32_t *tickets);
 bool gives_tickets(int64_t entries);
 
@@ -35,7 +36,7 @@ void place_scaled(const libgemm_moe_args *a, struct layout *l);
  * bytes, ldd apart. */
 struct spread {
   const libgemm_moe_route_args *route; /* whose places say where */
-  int32_t *tickets;                    /* that it gives; or NULL */
+  int32_t *tickets;                    /* as in route_layer */
   const void *a;                       /* [tokens][n], lda */
   void *d, *scale;
   int64_t n, lda, ldd;
@@ -54,12 +55,12 @@ bool spreads_by_itself(int64_t entries);
 /* INVALID_ARGUMENT unless its types, sizes and gate are allowed. */
 libgemm_status check_moe_cast(const libgemm_moe_cast_args *a);
 
-struct within; /* of grouped_mm.h */
+struct layer_context; /* of grouped_mm.h */
 
 /* Rows spread as `s` says (none, if they have no columns), their product with scales of blocks, and `cast` of its D,
  * which nobody else reads. *next: what the next product may count on. */
 libgemm_status spread_and_multiply(const struct spread *s, const libgemm_grouped_mm_args *product,
-                                   const libgemm_moe_cast_args *cast, struct within *next);
+                                   const libgemm_moe_cast_args *cast, struct layer_context *next);
 
 /* Queue them: from the router's choices to what experts made of them. */
 libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_args *route, const struct layout *l);

@@ -9,7 +9,7 @@ struct gated {
   const struct operands *operands;
   const libgemm_moe_cast_args *cast;
   const struct spread *token; /* one, whose row the product spreads by itself; NULL: A is spread */
-  int32_t *tickets;           /* as route_layer gives them; or NULL */
+  int32_t *tickets;           /* as in struct layer_context */
 };
 
 /* The row that does it all; NULL: there is none. */
@@ -85,12 +85,12 @@ static libgemm_status multiply_at_once(struct gated *g, const libgemm_moe_cast_a
 }
 
 libgemm_status spread_and_multiply(const struct spread *s, const libgemm_grouped_mm_args *product,
-                                   const libgemm_moe_cast_args *cast, struct within *next) {
+                                   const libgemm_moe_cast_args *cast, struct layer_context *next) {
   bool in_one = cast->gate && may_be_gated(product->m, product->groups, cast->n), done = false;
   /* Of few choices blocks of the next launch find room while the last of these runs. That lets them begin when it has
    * stored the ends, or has waited for the launch that does, or for one that has. */
   bool few = spreads_by_itself(product->m);
-  *next = (struct within){.early = few, .tickets = s->tickets ? s->tickets + 1 : NULL};
+  *next = (struct layer_context){.early = few, .tickets = s->tickets ? s->tickets + 1 : NULL};
   if (in_one && is_one_token(s, product)) {
     TRY(multiply_at_once(&(struct gated){.product = product, .token = s}, cast, &done));
     if (done) return LIBGEMM_OK;
@@ -99,6 +99,6 @@ libgemm_status spread_and_multiply(const struct spread *s, const libgemm_grouped
   if (s->n) TRY(spread_cast(s));
   if (in_one) TRY(multiply_at_once(&(struct gated){.product = product, .tickets = s->tickets}, cast, &done));
   if (done) return LIBGEMM_OK;
-  TRY(multiply_groups(product, (struct within){.tickets = s->tickets}));
+  TRY(multiply_groups(product, (struct layer_context){.tickets = s->tickets}));
   return libgemm_moe_cast(cast);
 }

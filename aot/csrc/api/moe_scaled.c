@@ -103,7 +103,7 @@ libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_a
   second.b_scale_stride_n = a->b2_scale_stride_n, second.b_scale_stride_k = a->b2_scale_stride_k;
   second.bias = a->bias2, second.batch_stride_bias = a->batch_stride_bias2;
 
-  struct within next;
+  struct layer_context next;
   TRY(spread_and_multiply(&spread, &first, &gate, &next));
   return multiply_groups(&second, next);
 }

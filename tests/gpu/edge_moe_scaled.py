@@ -150,23 +150,24 @@ def layer_problems(got: torch.Tensor, x: torch.Tensor, drawn: list, layer: Layer
     held against six times what moves of all that may move come to, were they independent: a fault that the size of the
     others hides is more."""
     _, w_in, w_out, ids, weights, bias_in, bias_out = drawn
-    narrow, wide = cast(x, 1), [cast(w.mT.contiguous(), 128).mT for w in (w_in, w_out)]
+    narrow = cast(x, 1)
     want, bound, sizes = torch.zeros(3, len(x), w_out.shape[2], dtype=torch.float64, device=x.device)
     to, largest_move = NAMES[x.dtype], 0.0
     for expert in range(len(w_in)):
         token, choice = (ids == expert).nonzero(as_tuple=True)
         if not len(token):
             continue
+        wide = [cast(w[expert].mT.contiguous(), 128).mT for w in (w_in, w_out)]  # of others nothing is asked
         biases = [None if bias is None else bias[expert] for bias in (bias_in, bias_out)]
-        z, off = expected(narrow[token], wide[0][expert], bias=biases[0], a_type="e4m3")
+        z, off = expected(narrow[token], wide[0], bias=biases[0], a_type="e4m3")
         h, off = cast_near(*activated_near(z, off, layer))
-        y, y_off = expected(h, wide[1][expert], bias=biases[1], a_type="e4m3", d_type=to)
-        y_off = y_off + 6 * (off.square() @ wide[1][expert].square()).sqrt() * (1 + U_OUT[to])
+        y, y_off = expected(h, wide[1], bias=biases[1], a_type="e4m3", d_type=to)
+        y_off = y_off + 6 * (off.square() @ wide[1].square()).sqrt() * (1 + U_OUT[to])
         share = torch.ones(1, device=x.device) if weights is None else weights[token, choice][:, None]
         want.index_add_(0, token, y * share.double())
         bound.index_add_(0, token, y_off * share.double().abs())
         sizes.index_add_(0, token, y.abs() * share.double().abs())
-        moves = off * share.double().abs() * wide[1][expert].norm(dim=1)
+        moves = off * share.double().abs() * wide[1].norm(dim=1)
         largest_move = max(largest_move, float(moves.max()))
     bound += ids.shape[1] * U_ACC * sizes
     ratio = excess(got, want, bound * (1 + U_OUT[to]) + U_OUT[to] * want.abs() + TINY[to])

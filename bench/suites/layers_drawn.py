@@ -1,4 +1,5 @@
-"""Grouped products drawn anew for each seed: layers of mixture-of-experts models. Nothing is tuned on them.
+"""Grouped products drawn anew for each seed: layers of mixture-of-experts models. Nothing is tuned on what layers() and
+whole_layers() draw; tuned_layer() draws for tuning, by seeds of its own, and what was measured they leave out.
 
 A seed always gives the same layers, the first few of which are those of a shorter run. Standard library only.
 """
@@ -7,7 +8,7 @@ import collections
 import random
 
 from bench.suites.draws import LEAST_TRAINED, MOST_TOKENS, grouped_key, known_grouped, tokens
-from bench.suites.packed import LONGEST_US
+from bench.suites.packed import DISTRIBUTIONS, LONGEST_US, Packed
 from bench.suites.roofline import aligned, floor_us
 
 MODELS = {  # name -> hidden size, width of an expert, experts, how many a token goes to
@@ -100,6 +101,17 @@ def layers(seed: int, count: int) -> list[dict]:
             taken.add(grouped_key(layer))
             found.append(layer)
     return found
+
+
+def tuned_layer(seed: int) -> Packed:
+    """One for tuning to measure, which does not know how its rows are routed: they fall on groups by one of packed.py's
+    distributions."""
+    draw = random.Random(f"tune layers {seed}")
+    while True:
+        layer = problem(draw, *draw.choice(TURNS))
+        if fits(layer):
+            sizes = (layer[name] for name in ("ragged", "groups", "m", "n", "k"))
+            return Packed(*sizes, layer["layout"].lower(), draw.choice(list(DISTRIBUTIONS)), seed)
 
 
 def whole_layers(seed: int, count: int) -> list[dict]:

@@ -1,7 +1,7 @@
 """Times every candidate on many packed products, for kernels/table/tuned/<arch>_grouped_mm.json. Chooses nothing.
 
-    python build/tune/grouped.py [--problems 2000 [--first 0]] [--ragged K none] [--dtype bf16] [--seconds 480]
-        [--shipped] [--out build/tune/measured]
+    python build/tune/grouped.py [--problems 2000 [--first 0]] [--layers] [--ragged K none] [--dtype bf16]
+        [--seconds 480] [--shipped] [--out build/tune/measured]
 
 As dense.py, of packed groups: a worker a GPU, CUDA graphs over rotated inputs, in turn, until the medians are steady;
 one whose result is off is left out. Results are appended to <out>/<arch>_grouped_mm.jsonl as they come: stop it, run it
@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from bench.suites.layers_drawn import tuned_layer  # noqa: E402
 from bench.suites.packed import Packed, draw_problem, suite  # noqa: E402
 from bench.suites.records import MEASURED  # noqa: E402
 from bench.suites.roofline import traffic  # noqa: E402
@@ -106,6 +107,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the first drawn problem")
+    parser.add_argument("--layers", action="store_true", help="draw products of layers of experts, not any sizes")
     parser.add_argument("--ragged", nargs="*", choices=("M", "K", "none"), help="of the drawn ones, those alone")
     parser.add_argument("--shipped", action="store_true", help="the kernels that ship, in runtime/")
     parser.add_argument("--dtype", default="bf16", choices=tuple(TYPES))
@@ -117,11 +119,12 @@ def main() -> int:
     kind = grouped_candidates(target, options.dtype)[0].measured_as
     path = options.out / f"{tuned_name(target, kind)}.jsonl"
     job, more = tune.Job(Worker, library, shape_of), {"shipped": True} if options.shipped else {}
-    drawn = [draw_problem(seed) for seed in range(options.first, options.first + options.problems)]
+    draw = tuned_layer if options.layers else draw_problem
+    drawn = [draw(seed) for seed in range(options.first, options.first + options.problems)]
     drawn = [problem for problem in drawn if not options.ragged or problem.ragged in options.ragged]
     drawn = [problem for problem in drawn if takes(problem, options.dtype)]
     # Later ones are more of the same, and of 8-bit operands nothing is known.
-    known = [] if options.first or is_scaled(options.dtype) else suite()
+    known = [] if options.first or options.layers or is_scaled(options.dtype) else suite()
     tune.run([*known, *drawn], set(known), head, path, gpus, options.seconds, job, **more)
     print(f"wrote {path}")
     return 0

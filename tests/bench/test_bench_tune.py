@@ -10,6 +10,7 @@ from gpu.standin import Error
 from test_bench_grouped import Plain, on_cpu
 
 from bench.measure import grouped, regret
+from bench.suites import layers_drawn
 from bench.suites import packed as drawn
 from bench.suites.roofline import floor_us
 from bench.suites.scaled import BLOCKS
@@ -97,6 +98,20 @@ def test_operands_of_8_bits_are_measured_with_the_scales_of_their_kind(dtype, mo
     assert set(asked) == {("fast" if dtype == "e4m3_fast" else "exact", BLOCKS if blocks else "row")}
     names = {v.measured_as for v in grouped_candidates(90, dtype)}
     assert names == {f"grouped_mm_{dtype}"}
+
+
+def test_drawn_layers_are_those_of_models_with_seeds_that_are_not_the_reports():
+    found = [layers_drawn.tuned_layer(seed) for seed in range(120)]
+    assert found == [layers_drawn.tuned_layer(seed) for seed in range(120)] and len(set(found)) == 120
+    assert {(one.ragged, one.layout) for one in found} == {("K", "tn"), ("M", "nt"), ("M", "nn")}
+    assert {one.distribution for one in found} == set(drawn.DISTRIBUTIONS)
+    hidden = {sizes[0] for sizes in layers_drawn.MODELS.values()}
+    for one in found:
+        rows, *widths = (one.k, one.m, one.n) if one.ragged == "K" else (one.m, one.n, one.k)
+        assert hidden & set(widths) and sum(one.sizes()) == rows and len(one.sizes()) == one.groups
+        assert floor_us({**one.case, "dtype": "bf16"}) < drawn.LONGEST_US
+    of_report = {(one["groups"], one["m"], one["n"], one["k"]) for one in layers_drawn.layers(0, 120)}
+    assert len(of_report & {(one.groups, one.m, one.n, one.k) for one in found}) < 3
 
 
 def test_of_8_bits_only_what_has_rows_of_its_own_is_drawn():

@@ -3,6 +3,7 @@
 Used inside bodies that run under stand_in.py. Every call made here is legal as it stands; a test changes fields.
 """
 
+import collections
 import contextlib
 import ctypes
 import functools
@@ -10,7 +11,7 @@ import json
 import os
 import struct
 
-from libgemm import inspect
+from built import manifest
 from libgemm._library import ffi, lib, text
 
 OPS = ("gemm", "grouped_gemm", "grouped_mm")
@@ -19,7 +20,6 @@ PLACE = 1 << 16  # bytes between the places that operands stand at
 PLACES = 16
 M, N, K, GROUPS = 96, 80, 64, 3
 HOST = ctypes.create_string_buffer(4096)  # memory the driver does not know
-manifest = functools.cache(inspect.manifest)  # seconds of a test that reads it for each call
 
 
 @functools.cache
@@ -193,9 +193,16 @@ def records() -> dict[str, dict]:
 
 
 @functools.cache
+def records_by_entry() -> dict[str, list[dict]]:
+    found = collections.defaultdict(list)
+    for row in manifest()["variants"]:
+        found[row["entry"]].append(row)
+    return dict(found)
+
+
 def variant_of(entry: str, capability: int = 0) -> dict:
     """The manifest's record of the variant with this entry point; of a target below, its code may be that GPU's too."""
-    found = [row for row in manifest()["variants"] if row["entry"] == entry]
+    found = records_by_entry()[entry]
     return max((row for row in found if row["target"] <= capability), key=lambda row: row["target"], default=found[0])
 
 

@@ -15,7 +15,7 @@
  *                  C and D are stored [M][N], ldc >= N, ldd >= N.
  *                A leading dimension of an operand that is not read, or has no rows, is not checked.
  *   Sizes        M, N, K are 0 to LIBGEMM_MAX_SIZE. Element offsets are 64-bit: a matrix may pass 2^31 elements.
- *   Types        A and B have one type, C, D and bias have one type, D's, but of a D of 8 bits:
+ *   Types        A and B have one type (8-bit ones may differ). C and bias have D's, unless D has 8 bits:
  *                  a_type LIBGEMM_F16:  d_type LIBGEMM_F16 or LIBGEMM_F32, precision LIBGEMM_EXACT
  *                  a_type LIBGEMM_BF16: d_type LIBGEMM_BF16 or LIBGEMM_F32, precision LIBGEMM_EXACT
  *                  a_type LIBGEMM_F32:  d_type LIBGEMM_F32, precision LIBGEMM_TF32, _TF32X3 or _IEEE (no default)
@@ -43,9 +43,11 @@
  * Threads, streams, graphs
  *   Every function may be called from any thread at any time. Work is queued on args->stream and nothing waits for it,
  *   so operands, tables and workspace must live until the stream has passed the call. The first use of a kernel loads
- *   it, which CUDA forbids inside stream capture: call libgemm_preload before capturing. A launch allocates no device
- *   memory and runs no host callback. A captured call reads its group tables at each replay. A thread keeps what it
- *   found out for its last calls, in up to 1.8 MB of host memory that go when it ends.
+ *   it, which CUDA forbids inside stream capture: make the same call once before, or libgemm_preload. A launch
+ *   allocates no device memory and runs no host callback. A captured call reads its group tables at each replay. A
+ *   thread keeps what it found out for its last calls, in up to 1.8 MB of host memory that go when it ends.
+ *   A call runs in the thread's current context where that is one of D's GPU, else in that GPU's primary context (the
+ *   CUDA runtime's), which is retained, and current for the call alone. The stream is to be of that context.
  *   After fork() the child cannot use CUDA (nor, then, libgemm) if the parent already had.
  *
  * Determinism
@@ -85,7 +87,7 @@ extern "C" {
 /* cdef: begin */
 
 /* Same type as CUstream and cudaStream_t (both point to this struct), so either passes without a cast. NULL is the
- * default stream. */
+ * legacy default stream, however the program was compiled; cudaStreamPerThread is that of the thread. */
 typedef struct CUstream_st *libgemm_stream;
 
 typedef enum libgemm_status {
@@ -135,10 +137,10 @@ typedef enum libgemm_precision {
  *   op(A)[i][k] has a_scale[i' * a_scale_stride_m + k / 128 * a_scale_stride_k], i' = i (1X128) or i / 128 (128X128)
  *   op(B)[k][j] has b_scale[j' * b_scale_stride_n + k / 128 * b_scale_stride_k]
  * Each 128 of K is multiplied by its scales and added up in float32: precision is EXACT. On Hopper 1X128_128X128
- * (activations and weights of DeepSeek-V3) has fast kernels, the two others run on the reference set. So has
- * libgemm_grouped_mm where ends cut the rows, A is not transposed and B is, D is bfloat16 and there is no activation.
- * Those are fastest where a_scale_stride_m is 1 and a_scale_stride_k a multiple of 4: A's scales are then read by whole
- * 16 bytes, and up to 12 bytes beside them are too, on which nothing depends.
+ * (activations and weights of DeepSeek-V3) has fast kernels: of libgemm_gemm, and of libgemm_grouped_mm where ends cut
+ * the rows, A is not transposed and B is, D is bfloat16 and there is no activation. All else with scales of blocks runs
+ * on the reference set. The fast ones are fastest where a_scale_stride_m is 1 and a_scale_stride_k a multiple of 4: A's
+ * scales are then read by whole 16 bytes, and up to 12 bytes beside them are too, on which nothing depends.
  * Scales may be 0, infinite or NaN: they are factors like others. Where A and B are not read, scales are not read
  * either. Other operands than 8-bit ones take none (UNSUPPORTED). */
 typedef enum libgemm_scaling {
@@ -239,10 +241,11 @@ libgemm_status libgemm_gemm(const libgemm_gemm_args *args);
 
 /* Bytes of workspace with which this call runs best on the GPU that owns d (where d is NULL: the current GPU); 0 for
  * most, and on failure. It holds the sums of blocks that share K (up to 26 MB on 132 multiprocessors), and aligned copies
- * of A and B where their addresses or leading dimensions are no multiples of 16 bytes, or where they are float32, taken
- * as tf32, or 8-bit, and K is not contiguous. With less, or none, the call runs too, by a kernel that needs none. The
- * memory may hold anything, is written, and must not be shared with a call that may run at the same time. The other
- * pointers in args are used for their alignment alone. */
+ * of A and B where their addresses or leading dimensions are no multiples of 16 bytes, where they are float32, taken as
+ * tf32, or 8-bit, and K is not contiguous, or of a transposed 16-bit A of up to 1024 rows where that is expected to pay.
+ * With less, or none, the call runs too, by a kernel that needs none. The memory may hold anything, is
+ * written, and must not be shared with a call that may run at the same time. The other pointers in args are used for
+ * their alignment alone. */
 libgemm_status libgemm_gemm_workspace(const libgemm_gemm_args *args, uint64_t *bytes);
 
 /* ---- Grouped GEMM over arrays of pointers ----------------------------------------------------------------------- */
@@ -675,7 +678,8 @@ libgemm_status libgemm_grouped_mm_explain(const libgemm_grouped_mm_args *args, i
                                           libgemm_choice *choice);
 libgemm_status libgemm_moe_mm_explain(const libgemm_moe_mm_args *args, int32_t target, libgemm_choice *choice);
 
-/* Load every variant of `device`'s target now, so that later first uses load nothing: CUDA graph capture needs that. */
+/* Load every variant of `device`'s target now (on Hopper thousands, more than 100 MB of code), so that later first uses
+ * load nothing. A call that is captured in a CUDA graph needs its kernels loaded: by this, or by the same call before. */
 libgemm_status libgemm_preload(int32_t device);
 
 /* ---- What this library is --------------------------------------------------------------------------------------- */

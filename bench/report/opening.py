@@ -19,14 +19,26 @@ def figures(report: dict, built: str | None = None) -> str:
     about = f"Measured on an {report['device']}, {report['date'][:10]}, build `{report['build_id'][:16]}`{other}:"
     found = [wrapped(about) + "\n"]
     for name in (name for name in SHOWN if name in named):
-        rows, peer = named[name], named[name][0]["peer"]
+        rows = named[name]
         words = (
-            f"- **{SHOWN[name]}: {summary(rows)['geomean']:.2f} times as fast as `{peer}`**"
-            f"{' (cuBLAS)' * (peer in CUBLAS)}, geometric mean over the benchmark's {len(rows)} shapes, which it is "
+            f"- **{SHOWN[name]}: {beside(rows)}, geometric mean over the benchmark's {len(rows)} shapes, which it is "
             f"tuned for. {drawn_words(report, name)}"
         )
         found.append(wrapped(words, "  "))
     return "".join(found)
+
+
+def beside(rows: list[dict]) -> str:
+    """How fast on average, and where rows have several peers beside each: the mean of all is of no one of them."""
+    peers = dict.fromkeys(row["peer"] for row in rows)
+    fast = f"{summary(rows)['geomean']:.2f} times as fast as"
+    if len(peers) == 1:
+        return f"{fast} `{(peer := rows[0]['peer'])}`**{' (cuBLAS)' * (peer in CUBLAS)}"
+    of_each = []
+    for peer in peers:
+        own = [row for row in rows if row["peer"] == peer]
+        of_each.append(f"{summary(own)['geomean']:.2f} beside `{peer}` ({len(own)})")
+    return f"{fast} torch**{' (cuBLAS)' * (peers.keys() <= {*CUBLAS})}, {listed(of_each)}"
 
 
 def library(dist: Path) -> str | None:

@@ -38,7 +38,7 @@ def show_info(options: argparse.Namespace) -> int:
     facts, machine = libgemm.info(), here()
     lines = [f"libgemm {facts['version']}, ABI {facts['abi']}, build {facts['build_id']}"]
     for target, t in facts["targets"].items():
-        later = f", also for later {target // 10}.x" if t["portable"] else ""
+        later = f", also for later {target // 10}.x but integrated GPUs" if t["portable"] else ""
         lines.append(f"  sm_{target}: {t['variants']} variants, NVIDIA driver {t['min_driver']} or newer{later}")
     served = f"driver and GPU are served by the kernels for sm_{machine['target']}"
     lines.append(f"here: {served if machine['served'] else machine['error']}")
@@ -102,7 +102,7 @@ def add_explain(commands: Any, json_option: argparse.ArgumentParser) -> None:
         "--layout", default="nt", help="how A and B are stored, a letter each: n as [M,K] and [K,N], t transposed; "
         "nn, nt (default), tn or tt",
     )  # fmt: skip
-    choice.add_argument("--precision", help="of f32, which needs one: tf32, tf32x3 or ieee")
+    choice.add_argument("--precision", help="of f32, which needs one: tf32, tf32x3 or ieee; of 8 bits: exact or fast")
     choice.add_argument("--scaling", help="of 8-bit ones: tensor, row, 1x128_128x128, 1x128_1x128 or 128x128_1x128")
     choice.add_argument("--activation", help="relu, gelu or silu (default: none)")
     choice.add_argument("--groups", type=int, help="this many packed groups, as grouped_mm takes them")

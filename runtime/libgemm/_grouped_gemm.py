@@ -67,7 +67,8 @@ def grouped_gemm(
     transposed), and all of b. c, out, bias: sequences too, as in gemm(); bias[g] [N_g]. An array of three dimensions is
     a sequence along its first. The tables of pointers and sizes are copied to the device, in order with the stream.
     Where addresses, strides and sizes of all groups are multiples of 16 bytes, faster kernels may run. Returns the list
-    of outputs. Streams, memory, autograd and errors as in gemm().
+    of outputs. Refused while the stream is captured: grouped_gemm_tables() is not. Streams, memory, autograd and errors
+    as in gemm().
     """
     a = listed(a, "a")
     count = len(a)

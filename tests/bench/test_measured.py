@@ -87,6 +87,18 @@ def test_the_mean_of_the_list_is_told_with_that_off_the_list():
     assert "**Grouped bf16: 0.50 times as fast as `torch._grouped_mm`**," in words
 
 
+def test_where_rows_have_several_peers_the_mean_of_all_is_of_none():
+    report = made_report()
+    rows = [row for row in report["rows"] if row["op"] == "gemm" and row["dtype"] == "bf16"]
+    rows[1]["peer"] = "torch.addmm"
+    fast = [row["peer_us"] / row["ours_us"] for row in rows]
+    words = " ".join(opening.figures(report).split())
+    of_each = f"{fast[0]:.2f} beside `torch.mm` (1) and {fast[1]:.2f} beside `torch.addmm` (1)"
+    assert f"**Dense bf16: 2.10 times as fast as torch** (cuBLAS), {of_each}, geometric mean" in words
+    rows[1]["peer"] = "another"
+    assert "times as fast as torch**, " in " ".join(opening.figures(report).split())
+
+
 def shown(drawn: dict, built: str | None = None) -> str:
     return "\n".join(drawn_table({**made_report(), "drawn": drawn}, "some/where.json", built))
 
@@ -164,7 +176,7 @@ def test_operations_and_types_are_told_apart():
     assert list(groups(made_report()["rows"])) == ["gemm bf16", "gemm f32", "grouped_mm bf16"]
     assert "| gemm bf16 | 2 | 2.098 | 1.10, X1 |" in found
     assert "| grouped_mm bf16 | 1 | 0.500 | 0.50, X1 |" in found
-    assert "800 TFLOP/s (bf16) or 400 TFLOP/s (f32)" in found.replace("\n", " ")
+    assert "800 TFLOP/s (bf16) or 400 TFLOP/s (f32 as tf32)" in found.replace("\n", " ")
     assert "| X1 | large | 4096 x 4096 x 4096 NT, 4 groups | 200.0 | 100.0 | 0.50 |" in found
     assert "`torch._grouped_mm` of torch 2" in found.replace("\n", " ")
     assert "95th percentile 12 %" in found.replace("\n", " ")

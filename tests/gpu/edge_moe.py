@@ -214,7 +214,7 @@ def random_layer(seed: int) -> dict:
         "inner": draw.choice((64, 72, 128, 192, 200)), "n": draw.choice((64, 136, 256, 100)),
         "gate": draw.choice(("halves", "pairs", None)), "dtype": draw.choice((torch.bfloat16, torch.float16)),
         "turned": (draw.random() < 0.5, draw.random() < 0.5), "bias": draw.random() < 0.5,
-        "limit": draw.choice((0.0, 0.0, 2.0)), "skipped": draw.random() < 0.4,
+        "limit": draw.choice((0.0, 0.0, 2.0, float("inf"))), "skipped": draw.random() < 0.4,
         "weights": draw.choice((None, torch.float32, torch.bfloat16, torch.float16)),
     }  # fmt: skip
 

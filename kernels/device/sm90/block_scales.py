@@ -1,8 +1,10 @@
 """Scales of blocks for the main loop of 8-bit operands: which of them a tile needs, from memory to shared memory
 (scale_ring.py) beside the operands that they belong to, and onto the products of a line. No kernel here.
 
-A second loading warp brings them, which walks over the same tiles. It must not take longer for a step than the tensor
-cores do, 600 cycles, and an instruction takes it ten.
+A second loading warp brings them. Of one product it goes over the same units as the first one (bring_partition); of
+packed groups it is told each tile where warpgroups share them (bring_queued), and looks tiles up by itself where they
+take turns (load_ragged). It must not take longer for a step than the tensor cores do, 600 cycles, and an instruction
+takes it ten.
 """
 
 import math
@@ -110,10 +112,10 @@ class BlockScales:
 
     a_scale: gl.tensor
     b_scale: gl.tensor
-    a_stride: gl.tensor  # elements from a row's scale, or that of 128 columns, to the next
+    a_stride: gl.tensor  # elements from a row's scale to the next
     a_step: gl.tensor  # from that of 128 of K to the next
-    b_stride: gl.tensor
-    b_step: gl.tensor
+    b_stride: gl.tensor  # from that of 128 columns to the next
+    b_step: gl.tensor  # as a_step
     M: gl.tensor
     N: gl.tensor
     blocks: gl.tensor  # of K
@@ -206,7 +208,8 @@ def bring_partition(tiles, stages, scales):
 
 @gluon.aggregate
 class ScaleLoader:
-    """The same of packed groups, in place of the stages that load_ragged (groups.py) fills."""
+    """A tile's scales where groups are packed: for bring_queued, or in place of the stages that load_ragged (groups.py)
+    fills. b_plane is then the group's number."""
 
     stages: Stages
     scales: BlockScales

@@ -1,9 +1,10 @@
 """cast_transpose_rows for Hopper in Gluon, of 16-bit numbers in rows that begin on 16 bytes. The portable set's kernel
 of that name, which says what it does, casts all others, in layouts of the compiler's choice.
 
-Here a thread has the same two words of eight rows, and so of each of their four columns two words of four bytes, one
-below the other, to store transposed; a warp has whole rows; and of a tile's scales each thread makes two of rows and
-two of columns, which all get through shared memory. In the other kernel sixteen threads make each of them alike.
+Here a thread has the same two words of sixteen rows, in two runs of eight, and so of each of their four columns and
+each run two words of four bytes, one below the other, to store transposed; a warp has whole rows; and of a tile's
+scales each thread makes two of rows and two of columns, which all get through shared memory. In the other kernel
+sixteen threads make each of them alike.
 """
 
 from triton.experimental import gluon

@@ -20,7 +20,7 @@ def count_assembly():
 class Choices:
     """The router's, one a lane, and where their tiles are."""
 
-    expert: gl.tensor  # as many as there are groups, of one that is skipped
+    expert: gl.tensor  # the number of groups where the choice is skipped
     place: gl.tensor  # where it stands once all are sorted by expert, -1 of one that is skipped
     key: gl.tensor  # by which they are sorted
     entries: gl.tensor

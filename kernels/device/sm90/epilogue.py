@@ -69,7 +69,7 @@ class Epilogue:
 
     @gluon.jit
     def finish_flat(self, acc, cols):
-        """The same for elements in a row, `cols` their columns of D."""
+        """Bias and activation of elements in a row, `cols` their columns of D; they are rounded to no 8 bits."""
         if self.bias_ptr.to(gl.int64) != 0:
             acc += gl.load(self.bias_ptr + cols, mask=cols < self.N, other=0.0).to(gl.float32)
         if self.ACTIVATE:

@@ -14,7 +14,8 @@ With PROMOTE 8-bit products of 128 of K are added to a sum in registers, in floa
 scales of their blocks; without it they go on to the end of K on the tensor cores.
 
 A kernel may be started before the one ahead of it in the stream has ended (programmatic dependent launch): it lets its
-own successor come as soon as it runs, and each of its warps waits for its predecessor before it touches memory.
+own successor come once all that it reads of A and B is read or on its way, and each of its warps waits for its
+predecessor before it touches memory.
 """
 
 from triton.experimental import gluon
@@ -137,7 +138,7 @@ def run(
     if tiles.CLUSTER == 1:
         begin_first(tiles, stages)
     gl.barrier()  # barriers are made before anybody waits for one
-    # Those that only meet are three warps for a cluster's barrier, which counts them: the compiler fills up to four.
+    # Warps that only meet are there for a cluster's barrier, which counts all: the compiler fills up to four.
     # A thread's registers: what two or three warpgroups that multiply leave to each.
     MANY: gl.constexpr = 232
     FEW: gl.constexpr = 152

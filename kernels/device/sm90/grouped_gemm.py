@@ -92,7 +92,7 @@ def load(stages, a_desc, b_desc, step, row, col, k, TRANS_A: gl.constexpr, TRANS
 
 @gluon.jit
 def load_groups(tables, stages, queue, a_desc, b_desc, a_ptr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr):
-    """One warp. Tiles are counted as in grouped_gemm.py."""
+    """One warp. Tiles are counted as in portable/grouped_gemm.py, all of one size."""
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     BLOCK_K: gl.constexpr = tables.BLOCK_K
     ALIGN: gl.constexpr = tables.ALIGN

@@ -93,7 +93,8 @@ class Groups:
 
 @gluon.jit
 def finish(queue, sent, row, step):
-    """Tell both consumers that there is no tile any more, and where the rows of the last group end."""
+    """Tell all that read the queue that there is no tile any more, twice, since consumers may read in turn; and where
+    the rows of the last group end."""
     none = gl.to_tensor(-1)
     row = gl.to_tensor(row)
     for i in gl.static_range(2):

@@ -1,9 +1,9 @@
 """The loader: the stages of shared memory that both operands pass through, and how TMA fills them. No kernel here.
 
-Left is the operand on the side of the instruction's M: op(A), or op(B)^T with operands swapped. A stage has of each
-operand lines of 128 bytes. An operand that is contiguous along K has BLOCK_K bytes of a row in one or two lines, all
-rows of a line one after the other; one that is contiguous along M or N ("turned") comes in boxes of 64 or 32 of its
-rows, each with BLOCK_K lines.
+Left is the operand on the side of the instruction's M: op(A), or op(B)^T with operands swapped. A stage has lines of
+each operand. One that is contiguous along K has BLOCK_K elements of a row in one or two lines of 128 bytes, all rows of
+a line one after the other; one that is contiguous along M or N ("turned") comes in boxes of 64, 32 or 16 of its rows,
+each with BLOCK_K lines of as many elements.
 
 Boxes are loaded in assembly: the compiler need not follow each buffer, and one box can go to all blocks of a cluster.
 """
@@ -174,11 +174,11 @@ class Stages:
     def fetch(
         self, step, left, right, k, left_plane=0, right_plane=0, pred=1, PART: gl.constexpr = "", keep=(), other=None
     ):  # fmt: skip
-        """Bring both operands, from these rows and this step in K on, into buffers that are empty. The bytes are all
+        """Bring both operands, from these rows and this element of K on, into buffers that are empty. The bytes are all
         that arrive in this block, whoever sends them. Unless `pred`, nothing; where the right operand comes in runs of
-        rows, so many of them. Planes: which of the groups' matrices, where they have one each. PART: see
-        load_assembly. Keep: how long L2 is to keep left and right; (). Other: a barrier that is told in place of the
-        stage's own."""
+        rows, so many of them. Planes: which of the groups' matrices, where they have one each. PART: see load_assembly.
+        Keep: how long L2 is to keep left and right; (): as usual. Other: a barrier that is told in place of the stage's
+        own."""
         slot = step % self.STAGES
         bar = self.ready.index(slot) if other is None else other
         ASSEMBLY: gl.constexpr = load_assembly(
@@ -243,7 +243,7 @@ class Stages:
 
     @gluon.jit
     def of_consumer(self):
-        """The same, for a warpgroup that multiplies."""
+        """These stages as a warpgroup that multiplies has them."""
         if self.CLUSTER > 1:
             thread = thread_number()
             told = gl.inline_asm(

@@ -126,9 +126,9 @@ def sharers_mask(sharers, apart, some_others):
 @gluon.constexpr_function
 def barrier_told(blocks, across):
     """$0: where thread $2 of a warpgroup tells a block that a stage is empty, the first of that block's barriers, which
-    here is $1; else 0. It is told what loads for this block, of `blocks` those in its row of `across` and those in its
-    column, each once: block i by lane i of warp i % 4. Found once, since tiles of 64 x 64 wait for each instruction
-    that stands between two steps."""
+    here is $1; else 0. Told are the blocks that load for this one, of all `blocks` those in its row of `across` and
+    those in its column, each once: block i by lane i of warp i % 4. Found once, since tiles of 64 x 64 wait for each
+    instruction that stands between two steps."""
     below = blocks // across
     here = (
         "mov.u32 own, %cluster_ctarank;\nxor.b32 own, own, lane;\n"  # 0 in the bits of what two blocks have in common

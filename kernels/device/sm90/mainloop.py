@@ -4,8 +4,9 @@ kernel here.
 A tensor's extents are powers of two, an instruction's N is any multiple of 8 up to 256. So the accumulator is a tuple
 of tensors, as wide as a store's box or half, a quarter, an eighth of it: together W / 2 registers a thread for 64 rows,
 of which an instruction of N = W writes all, one of a lesser N the first N / 2 (PTX ISA, wgmma.mma_async, "Register
-fragments"). In shared memory both operands are swizzled by 128 bytes; eight rows, or of an operand that is contiguous
-along M or N eight steps in K, are 1024 bytes (same chapter, "Matrix descriptor").
+fragments"). In shared memory both operands are swizzled by lines of 128 bytes, or of a turned one with narrower boxes
+by 64 or 32; eight rows, or of an operand that is contiguous along M or N eight elements of K, are eight such lines
+(same chapter, "Matrix descriptor").
 
 Assembly reads the buffers: of each view that a number indexes the compiler follows all bytes it may have, which took
 half of its time. It knows no more than where they begin, so whoever reads or writes them waits and fences by itself.
@@ -63,7 +64,7 @@ def step_assembly(
     last. An operand is given by its buffers and bytes from there on, or as `words`, the lower half of its descriptor.
 
     Registers are numbered part by part, within a part 64 rows by 64 rows. From one instruction's K to the next are 32
-    bytes, or 16 lines of 128 bytes where an operand is turned; from one line of a row to the next all rows of a stage.
+    bytes, or 16 lines of a box where an operand is turned; from one line of a row to the next all rows of a stage.
     """
     shapes = [part.type.shape for part in parts[: len(parts) // halves]]
     warpgroups = parts[0].type.layout.warps_per_cta[0] // 4

@@ -85,7 +85,7 @@ class GatedOutput:
 
     @gluon.jit
     def biased(self, acc, bias_ptr, cols, first, stride):
-        """With the bias of these columns of D, which stands `first` and `stride` elements apart."""
+        """With the bias of these columns of D, which begins `first` elements on and stands `stride` apart."""
         N = self.plain.out.epilogue.N
         bias = gl.load(bias_ptr + first + cols * stride, mask=cols < N, other=0.0).to(gl.float32)
         return acc + bias[:, None]

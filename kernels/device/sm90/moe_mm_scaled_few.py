@@ -91,9 +91,9 @@ class ScaleLoader:
 
 @gluon.constexpr_function
 def tell_words(outputs, inputs):
-    """To the other block of the cluster: words to where they are here, then a word to its barrier, each by the first
-    four threads, which have one of each. Inputs: buffer, barrier, the thread's number; of each word bytes from the
-    buffer on, and its value."""
+    """To the other block of the cluster: words to where they are here, then a word to its barrier, by the first four
+    threads, which together have each row's word once. Inputs: buffer, barrier, the thread's number; of each word bytes
+    from the buffer on, and its value."""
     (buffer,), (bar,), (thread,), offs, words = inputs
     return "\n".join([
         "{ .reg .pred here; .reg .b32 other, to, told, at;", f"setp.lt.u32 here, {thread}, {TELLERS.value};",

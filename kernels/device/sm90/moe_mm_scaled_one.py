@@ -22,7 +22,7 @@ from kernels.device.sm90.scale_ring import KEPT, WORD, ScaleRing, make_ring
 from kernels.device.sm90.tile_queue import WorkTile, make_queue, own
 
 REGISTERS = gl.constexpr(152)  # a thread's, of those that multiply
-ROWS = gl.constexpr(8)  # of A in a tile, the least there are: all are the token's
+ROWS = gl.constexpr(8)  # of A in a tile, the least there are: the first one is the token's, nobody stores the others
 WARPS = gl.constexpr(4)  # that cast
 NUMBERS = gl.constexpr(gl.BlockedLayout([1, 4], [1, 32], [WARPS, 1], [1, 0]))  # a block of K each
 

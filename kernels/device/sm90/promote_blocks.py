@@ -1,7 +1,7 @@
 """The main loop of promote.py where operands have scales of blocks and two warpgroups share a tile. No kernel here.
 
-While one warpgroup adds, the tensor cores make the other one's products, so a step takes as long as they do, as long as
-a warpgroup is back with its next products in time. So sums stand in other banks than their products (paired_sums.py),
+While one warpgroup adds, the tensor cores make the other one's products: a step takes no longer than they do, if a
+warpgroup is back with its next products in time. So sums stand in other banks than their products (paired_sums.py),
 nothing is divided on the way (place.py), and scales are read while products are under way. Other tiles lose by it: in
 those that a warpgroup has for itself, or whose columns are A's rows, what is carried costs more than what is divided.
 """

@@ -154,8 +154,8 @@ class ScaleRing:
     @gluon.jit
     def gather_columns(self, line, count, sources, step, lines, PLACE: gl.constexpr = 0):
         """All threads: B's of `count` lines from number `line` on, CHUNK at most, of each place from number PLACE on.
-        From a line's to the next are `step` elements, and there are so many lines. Others' places are left alone: what
-        comes there later may come sooner."""
+        From a line's to the next are `step` elements; the tile has so many lines. Threads from `count` on copy nothing:
+        copies end in any order, and theirs could come after what a later call brings there."""
         lane = gl.arange(0, CHUNK, gl.BlockedLayout([1], [32], [1], [0]))
         from_b = sources[0] + gl.minimum(lane, lines - 1).to(gl.int64) * step
         gather(self.address(self.of_b), ((line + lane & KEPT - 1) + PLACE * KEPT) * WORD, from_b, lane < count)

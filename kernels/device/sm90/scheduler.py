@@ -19,7 +19,7 @@ def slice_of(K, splits, unit, BLOCK_K: gl.constexpr):
 @gluon.aggregate
 class Tiles:
     """The problem's extents as the tensor cores see them, and a tile's. A unit of work is a tile, one slice of its K,
-    or of a cluster as many tiles side by side as it has blocks."""
+    or of a cluster a tile for each of its blocks."""
 
     left_rows: gl.tensor
     right_rows: gl.tensor
@@ -87,7 +87,7 @@ class Tiles:
         BELOW: gl.constexpr = self.CLUSTER // self.ACROSS
         tile, column = place_of(unit, self.rows(), self.columns(), self.GROUP, self.CLUSTER == 1)
         tile *= BELOW
-        if BELOW > 1:  # a block without a tile of its own does the last one again, and with beta nothing
+        if BELOW > 1:  # a block without a tile of its own does the last one again, or nothing where none is to be twice
             tile += gl.program_id(0) % BELOW
             if self.whole:
                 tile = gl.minimum(tile, gl.cdiv(self.left_rows, self.LEFT) - 1)

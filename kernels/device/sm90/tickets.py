@@ -1,9 +1,9 @@
 """Tiles in the order in which blocks come free: a number in memory says how many have been taken. No kernel here.
 
 Where tiles take unlike times, blocks that have each as many drift apart: the last ones end late, and what one brought
-to L2 is gone before its neighbour wants it. The warp that loads takes numbers, and tells those who multiply
-(tile_queue.py). Of a layer of more than 256 choices the first launch sets the number to 0 (portable/moe.py); calls of
-a product alone have none.
+to L2 is gone before its neighbour wants it. The warp that loads takes numbers, and tells those who multiply or bring
+scales (tile_queue.py). Of a layer in 8 bits of more than 256 choices the first launch sets the number to 0
+(portable/moe.py); other calls have none.
 """
 
 from triton.experimental import gluon

@@ -1,8 +1,9 @@
-"""How a warp of a grouped kernel tells the multiplying ones which tile comes next: the one that loads, or one that does
-nothing else and tells the loading one too. No kernel here.
+"""How a warp of a grouped kernel tells others which tile comes next: the one that loads tells those that multiply, and
+where warpgroups share a tile the one that brings its scales of blocks; or one that does nothing else tells all, those
+that load and clear too. No kernel here.
 
-Looking a tile's group up takes a warp's reductions over the table of ends: the loading warp, which runs ahead, does it
-once, and the others read eight numbers.
+Looking a tile's group up takes a warp's reductions over the table of ends: one warp, which runs ahead, does it once,
+and the others read eight numbers.
 """
 
 from triton.experimental import gluon
@@ -38,7 +39,7 @@ class WorkTile:
     step: gl.tensor  # first in the pipeline
     count: gl.tensor  # steps; -1: there is no tile any more
     last: gl.tensor  # of K, what the last step has; and, times 65536, what the first one has before it
-    height: gl.tensor  # of A, rows that the tile has, or more where its group ends before
+    height: gl.tensor  # of A, rows that the tile has; or more, as many as its group has left, or as a tile may have
 
     @gluon.jit
     def beside(self, columns: gl.constexpr):
@@ -50,7 +51,8 @@ class WorkTile:
 
 @gluon.aggregate
 class Queue:
-    """SLOTS places in shared memory, which two consumers read in turn, and others all of them."""
+    """SLOTS places in shared memory. Consumers that take turns read every second one; those that share a tile, and all
+    other readers, read each."""
 
     slots: gl.shared_memory_descriptor
     full: gl.shared_memory_descriptor

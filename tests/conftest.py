@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from built import manifest as recorded
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,7 +31,7 @@ def dist() -> Path:
 
 @pytest.fixture(scope="session")
 def manifest(dist) -> dict:
-    return json.loads((dist / "manifest.json").read_text())
+    return recorded()
 
 
 def report_words(results: Path, manifest_path: Path) -> list[str]:

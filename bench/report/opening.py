@@ -30,15 +30,15 @@ def figures(report: dict, built: str | None = None) -> str:
 
 def beside(rows: list[dict]) -> str:
     """How fast on average, and where rows have several peers beside each: the mean of all is of no one of them."""
-    peers = dict.fromkeys(row["peer"] for row in rows)
-    fast = f"{summary(rows)['geomean']:.2f} times as fast as"
-    if len(peers) == 1:
-        return f"{fast} `{(peer := rows[0]['peer'])}`**{' (cuBLAS)' * (peer in CUBLAS)}"
-    of_each = []
-    for peer in peers:
-        own = [row for row in rows if row["peer"] == peer]
-        of_each.append(f"{summary(own)['geomean']:.2f} beside `{peer}` ({len(own)})")
-    return f"{fast} torch**{' (cuBLAS)' * (peers.keys() <= {*CUBLAS})}, {listed(of_each)}"
+    of_peer: dict[str, list[dict]] = {}
+    for row in rows:
+        of_peer.setdefault(row["peer"], []).append(row)
+    whose, of_each = f"`{rows[0]['peer']}`", ""
+    if len(of_peer) > 1:
+        means = [f"{summary(own)['geomean']:.2f} beside `{peer}` ({len(own)})" for peer, own in of_peer.items()]
+        whose, of_each = "torch", f", {listed(means)}"
+    cublas = " (cuBLAS)" if of_peer.keys() <= {*CUBLAS} else ""
+    return f"{summary(rows)['geomean']:.2f} times as fast as {whose}**{cublas}{of_each}"
 
 
 def library(dist: Path) -> str | None:

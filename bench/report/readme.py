@@ -86,11 +86,7 @@ def floor_words(rows: list[dict]) -> str:
     rates = {}
     for dtype in dict.fromkeys(row["dtype"] for row in rows):
         rates.setdefault(FLOPS[dtype], []).append(dtype)
-    names = {"f32": "f32 as tf32"}
-    words = " or ".join(
-        f"{rate / 1e12:g} TFLOP/s ({', '.join(names.get(dtype, dtype) for dtype in dtypes)})"
-        for rate, dtypes in rates.items()
-    )
+    words = " or ".join(f"{rate / 1e12:g} TFLOP/s ({', '.join(dtypes)})" for rate, dtypes in rates.items())
     of_copy = f"bytes / {BYTES / 1e12:g} TB/s, which a device copy reached and who mostly reads may pass"
     return f"max(flops / {words}, {of_copy})"
 

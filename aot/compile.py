@@ -14,7 +14,7 @@ from aot.artifact import Artifact
 from aot.elf import CubinError, read_cubin
 from aot.params import CompileError, check_params, kernel_function, make_boxes, takes_descriptors
 from aot.retype import retype, retype_metadata, told_by
-from aot.toolchain import WARP_SIZE, offline, synchronized_as_written
+from aot.toolchain import WARP_SIZE, offline, synchronized_as_written, without_idle_passes
 from kernels.table.arguments import ARGUMENTS
 from kernels.table.dtypes import DTYPES
 from kernels.table.spec import TARGETS, Variant
@@ -110,7 +110,10 @@ def run_compile(variant: Variant, target) -> None:
         options["maxnreg"] = variant.family.registers
     # Where descriptors are made on the device the compiler writes shared memory of its own, for which nobody can.
     as_written = is_gluon(kernel) and "scratch" not in variant.guard
-    with synchronized_as_written() if as_written else contextlib.nullcontext():
+    with contextlib.ExitStack() as passes:
+        if as_written:
+            passes.enter_context(synchronized_as_written())
+            passes.enter_context(without_idle_passes(variant))
         triton.compile(source(kernel, signature, constexprs, attrs), target=target, options=options)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import tempfile
+from operator import attrgetter
 from pathlib import Path
 
 from aot.params import CompileError
@@ -110,6 +111,33 @@ def synchronized_as_written():
     passes = compiler.nvidia.passes
     fences = replaced(passes.ttnvgpuir, "add_proxy_fence_insertion", lambda manager, capability: None)
     with fences, replaced(passes.ttgpuir, "add_membar", lambda manager, capability, ptx_version: None):
+        yield
+
+
+# Triton's passes that find nothing to do in kernels in Gluon, all of which are Hopper's: tensor memory, clusters whose
+# warps part by Triton's own means, scratch memory, a choice between tensors behind an `if`.
+IDLE = {
+    "nvidia.passes.ttnvgpuir": (
+        "add_allocate_tensor_memory", "add_tmem_barrier_insertion", "add_tmem_wait_insertion",
+        "add_cluster_barrier_mbar_allocator", "add_initialize_ws_cluster_barriers",
+    ),
+    "passes.ttgpuir": ("add_combine_tensor_select_and_if", "add_allocate_global_scratch_memory"),
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def without_idle_passes(variant: Variant):
+    """Without IDLE, and with Triton's inliner in place of Gluon's, which simplifies functions once more: a tenth of what
+    comes before the assembler. No byte changes (tests/aot/test_synchronized.py); only stream-K's would by the inliner,
+    and keep Gluon's."""
+    from triton.backends.nvidia import compiler
+
+    with contextlib.ExitStack() as left_out:
+        for module, names in IDLE.items():
+            for name in names:
+                left_out.enter_context(replaced(attrgetter(module)(compiler), name, lambda *_: None))
+        if variant.family.split != "stream":
+            left_out.enter_context(replaced(compiler.passes.gluon, "add_inliner", compiler.passes.common.add_inliner))
         yield
 
 

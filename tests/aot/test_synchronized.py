@@ -1,14 +1,16 @@
-"""Kernels in Gluon have all fences and barriers that they need: Triton's passes that add what lacks change no byte."""
+"""Kernels in Gluon have all fences and barriers that they need: Triton's passes that add what lacks change no byte, nor
+do those that find nothing to do."""
 
 import contextlib
 import random
+from operator import attrgetter
 
 import pytest
 from shipped import shipped
 
 from aot import compile as aot_compile
 from aot.compile import compile_variant, is_gluon, kernel_function, run_triton
-from aot.toolchain import offline, scalars_as_written, synchronized_as_written
+from aot.toolchain import IDLE, offline, scalars_as_written, synchronized_as_written, without_idle_passes
 from kernels.table.variants import variants
 
 SEED = random.SystemRandom().randrange(1 << 32)
@@ -31,6 +33,7 @@ def test_a_row_of_each_kernel_drawn_anew_has_the_bytes_that_it_has_with_the_pass
     variant = random.Random(f"{SEED} {kernel}").choice(ROWS[kernel])
     own = shipped(variant)
     monkeypatch.setattr(aot_compile, "synchronized_as_written", contextlib.nullcontext)
+    monkeypatch.setattr(aot_compile, "without_idle_passes", contextlib.nullcontext)
     assert compile_variant(variant).cubin == own.cubin, f"{variant.name} lacks a fence or a barrier (seed {SEED})"
 
 
@@ -82,6 +85,30 @@ def test_the_passes_are_left_out_in_that_context_alone():
         assert passes.ttnvgpuir.add_proxy_fence_insertion is not usual[0]
         assert passes.ttgpuir.add_membar is not usual[1]
     assert (passes.ttnvgpuir.add_proxy_fence_insertion, passes.ttgpuir.add_membar) == usual
+
+
+def test_idle_passes_are_left_out_in_that_context_alone():
+    from triton.backends.nvidia import compiler
+
+    def now() -> dict:
+        passes = {name: getattr(attrgetter(module)(compiler), name) for module, names in IDLE.items() for name in names}
+        return passes | {"add_inliner": compiler.passes.gluon.add_inliner}
+
+    usual = now()
+    hopper = next(v for v in variants((90,)) if v.kernel == "sm90.gemm.gemm_pingpong")
+    with without_idle_passes(hopper):
+        assert not now().items() & usual.items()
+    assert now() == usual
+
+
+def test_stream_k_keeps_gluons_inliner_since_the_other_makes_another_kernel(monkeypatch):
+    from triton.backends.nvidia import compiler
+
+    rows = [v for v in variants((90,)) if v.family.split == "stream"]
+    variant = min(rows, key=lambda v: v.config.block_m * v.config.block_n)
+    own = shipped(variant)
+    monkeypatch.setattr(compiler.passes.gluon, "add_inliner", compiler.passes.common.add_inliner)
+    assert compile_variant(variant).cubin != own.cubin, f"{variant.name} could do without"
 
 
 @pytest.mark.parametrize(("target", "op", "off"), [

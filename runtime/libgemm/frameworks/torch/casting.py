@@ -11,7 +11,7 @@ from libgemm.frameworks.torch import functions, kernels
 
 E4M3 = getattr(torch, "float8_e4m3fn", None)  # not in versions before 2.1
 OWN = ("row", "1x128")  # granularities of which the transposed matrix has scales of its own
-ROW = 16  # values of a row, of which each begins a multiple
+ROW = 32  # bytes of which new rows begin a multiple, as libgemm.cast makes them
 
 
 @torch.library.custom_op("libgemm::cast", mutates_args=(), device_types="cuda")

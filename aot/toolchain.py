@@ -127,7 +127,7 @@ IDLE = {
 
 @contextlib.contextmanager
 def without_idle_passes(variant: Variant):
-    """Without IDLE, and with Triton's inliner in place of Gluon's, which simplifies functions once more: a tenth of what
+    """Without IDLE, and by Triton's inliner in place of Gluon's, which simplifies functions once more: a tenth of what
     comes before the assembler. No byte changes (tests/aot/test_synchronized.py); only stream-K's would by the inliner,
     and keep Gluon's."""
     from triton.backends.nvidia import compiler

@@ -14,6 +14,8 @@ ACTIVATED = {("swap", "rows", 192, 128), ("pingpong", "equal", 128, 128)}
 WIDE_ACTIVATED = {("pingpong", "rows", 128, 128), ("pingpong", "equal", 128, 128)}
 FEW = 2  # tiles of each cut where more are not worth their bytes; the data puts a small one and a large one first
 RUN = 32  # rows of A that a swapped tile takes in, and D that it puts out, at a time
+# Tiles for large groups of a layer, which blocks may take by a counter as they come free: family, rows of A, columns.
+COUNTED = {("swap", 192, 128), ("coop_swap", 128, 256)}
 
 
 def grouped_config(problem: Problem, family: Family, m: int, n: int) -> Config:
@@ -32,11 +34,13 @@ def grouped_config(problem: Problem, family: Family, m: int, n: int) -> Config:
     return Config(m, n, k, 4, stages, parts=parts, persistent=True, a_boxes=boxes)
 
 
-def grouped_variant(problem: Problem, family: str, cut: str, m: int, n: int, activated: bool = False) -> Variant:
-    """One row of a family of PACKED_SM90. `cut` is its guard: "rows" or "equal"."""
+def grouped_variant(
+    problem: Problem, family: str, cut: str, m: int, n: int, activated: bool = False, more: tuple[str, ...] = ()
+) -> Variant:
+    """One row of a family of PACKED_SM90. `cut` is its guard: "rows" or "equal"; `more`: others."""
     record = PACKED_SM90[family]
     linear = () if record.light_epilogue or activated else ("linear",)
-    guard = tuple(sorted((*record.guards, cut, *linear)))
+    guard = tuple(sorted((*record.guards, cut, *linear, *more)))
     line = 128 // DTYPES[problem.a].bytes
     config = (
         persistent_config(problem, record, m, n, line) if record.whole_tiles else grouped_config(problem, record, m, n)
@@ -74,6 +78,8 @@ def grouped_rows(problem: Problem):
     for i, (kernel, cut, m, n) in enumerate(tiles):
         if wide and m * n > 128 * 128 and kernel == "pingpong":
             continue  # in float32 it leaves by more parts than a tile may have
+        if not wide and (kernel, m, n) in COUNTED:  # ahead of the same tile without, whose fit it has
+            yield grouped_variant(problem, kernel, cut, m, n, more=("counted",))
         if not wide or [before for _, before, *_ in tiles[:i]].count(cut) < most:
             yield grouped_variant(problem, kernel, cut, m, n)
         if (kernel, cut, m, n) in (WIDE_ACTIVATED if wide else ACTIVATED):
@@ -216,6 +222,8 @@ def expert_rows(problem: Problem):
             of_d = n // (2 if "gated" in gated else 1) // (2 if record.cooperative else 1)
             room = TARGETS[90].shared_bytes - SPARE - 2 * RUN * of_d * DTYPES[problem.d].bytes
             config = Config(m, n, k, 4, min(8, room // ((m + n) * 2 * k)), parts=m // RUN, persistent=True)
-            guard = tuple(sorted((*record.guards, *gated)))
             rate, tile_ns, byte_cost = speeds[problem.layout[1]]
-            yield Variant(problem, config, record.kernel, 90, guard, rate, byte_cost, tile_ns)
+            counts = "gated" in gated and (family, m, n) in COUNTED
+            for counted in (("counted",), ()) if counts else ((),):
+                guard = tuple(sorted((*record.guards, *gated, *counted)))
+                yield Variant(problem, config, record.kernel, 90, guard, rate, byte_cost, tile_ns)

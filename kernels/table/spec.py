@@ -77,6 +77,8 @@ GUARDS = {
     "swish": "what gates is silu",
     "blocks": "scales of blocks: for A of 1 x 128, for B of 128 x 128",
     "one_token": "a layer of one token, of which the product casts the row by itself, with few choices",
+    "counted": "a counter that a layer's first launch sets to 0, by which blocks take tiles as they come free; or to "
+    "be run by its name, when tiles are dealt out in rounds",
     "unblocked": "no scales of blocks",
     "scratch": "a workspace in which each block has a share, for the descriptors that it makes by itself",
     "workspace": "few tiles, whose K is worth sharing, and a workspace for the parts of each",
@@ -344,6 +346,7 @@ class Variant(Boxes):
             "GATED": int("gated" in self.guard),
             "PAIRED": int("paired" in self.guard),
             "SWISH": int("swish" in self.guard),
+            "COUNTED": int("counted" in self.guard),
             "OVERLAP": int(self.target >= 90),  # programmatic dependent launch
             "D_TYPE": ELEMENTS[self.problem.d].c_enum,
             "TO_E4M3": int(to_e4m3),

@@ -235,25 +235,42 @@ def drawn_operands(ctx: Context, case: dict, gate: str | None, seed: int) -> lis
     return [x, *made, ids, weights, *bias]
 
 
+def whole_layer(ctx: Context, case: dict, seed: int) -> list[str]:
+    """A layer beside float64, which rounds where the header says that the layer does; and twice alike, some twenty
+    times."""
+    dtype, gate, experts = case["dtype"], case["gate"], case["experts"]
+    x, *made, ids, weights, bias_in, bias_out = drawn_operands(ctx, case, gate, seed)
+    layer = Layer(gate=gate, activation="silu", limit=case["limit"] if gate else 0.0)
+    words = {"gate": gate, "gate_limit": layer.limit, "bias_in": bias_in, "bias_out": bias_out}
+    got = ctx.lib.moe(x, *made, ids, weights, **words)
+    want = torch.zeros(case["tokens"], case["n"], dtype=torch.float64, device=ctx.device)
+    for expert in range(experts):
+        token, choice = (ids == expert).nonzero(as_tuple=True)
+        z = x[token].double() @ made[0][expert].double() + (bias_in[expert].double() if case["bias"] else 0)
+        h = activated(z, layer).to(dtype).double()
+        y = (h @ made[1][expert].double() + (bias_out[expert].double() if case["bias"] else 0)).to(dtype).double()
+        want.index_add_(0, token, y * (1 if weights is None else weights[token, choice].double()[:, None]))
+    error = (got.double() - want).norm() / want.norm().clamp_min(1e-30)
+    problems = [] if error <= 3 * ROUNDING[dtype] else [f"off by {error:.2e} of its size [{case}]"]
+    times = 20 if seed % 50 == 0 else 2
+    same = all(torch.equal(got, ctx.lib.moe(x, *made, ids, weights, **words)) for _ in range(times - 1))
+    return problems + [f"another result in {times} times [{case}]"] * (not same)
+
+
 def whole_layers(ctx: Context):
-    """Layers of any size beside float64, which rounds where the header says that the layer does; and twice alike, some
-    twenty times."""
+    """Of any size."""
     for seed in ctx.seeds(12 if ctx.stand_in else 3000):
-        case = random_layer(seed)
-        dtype, gate, experts = case["dtype"], case["gate"], case["experts"]
-        x, *made, ids, weights, bias_in, bias_out = drawn_operands(ctx, case, gate, seed)
-        layer = Layer(gate=gate, activation="silu", limit=case["limit"] if gate else 0.0)
-        words = {"gate": gate, "gate_limit": layer.limit, "bias_in": bias_in, "bias_out": bias_out}
-        got = ctx.lib.moe(x, *made, ids, weights, **words)
-        want = torch.zeros(case["tokens"], case["n"], dtype=torch.float64, device=ctx.device)
-        for expert in range(experts):
-            token, choice = (ids == expert).nonzero(as_tuple=True)
-            z = x[token].double() @ made[0][expert].double() + (bias_in[expert].double() if case["bias"] else 0)
-            h = activated(z, layer).to(dtype).double()
-            y = (h @ made[1][expert].double() + (bias_out[expert].double() if case["bias"] else 0)).to(dtype).double()
-            want.index_add_(0, token, y * (1 if weights is None else weights[token, choice].double()[:, None]))
-        error = (got.double() - want).norm() / want.norm().clamp_min(1e-30)
-        problems = [] if error <= 3 * ROUNDING[dtype] else [f"off by {error:.2e} of its size [{case}]"]
-        times = 20 if seed % 50 == 0 else 2
-        same = all(torch.equal(got, ctx.lib.moe(x, *made, ids, weights, **words)) for _ in range(times - 1))
-        yield problems + [f"another result in {times} times [{case}]"] * (not same)
+        yield whole_layer(ctx, random_layer(seed), seed)
+
+
+def layers_of_many_rows(ctx: Context):
+    """Whose products take tiles by a counter: 512 rows of an expert or more in the mean, and K of 1,024 or more in the
+    first product, the second or both; and one row less."""
+    for seed in ctx.seeds(2 if ctx.stand_in else 200):
+        draw = random.Random(f"layer of many rows {seed}")
+        experts = draw.choice((1, 3, 5, 8))
+        rows = draw.choice((512 * experts - 1, 512 * experts, 700 * experts, 1500 * experts))
+        sizes = {"tokens": rows, "k": draw.choice((520, 1024, 1160)), "inner": draw.choice((1024, 1096, 520))}
+        if ctx.stand_in:
+            sizes = {"tokens": 40, "k": 64, "inner": 64}
+        yield whole_layer(ctx, {**random_layer(seed), "experts": experts, "n": 264, "top_k": 1, **sizes}, seed)

@@ -42,8 +42,8 @@ CUDA_CHECKS = ("graphs", "chained", "streams", "large_offsets", "other_gpu", "st
                "unfinished_inputs", "two_frameworks", "contexts")  # fmt: skip
 # Can be done in parts, by variant or by seed; the first part does the others whole.
 IN_PARTS = ("variants", "once", "runs_of_variants", "lying_ends_of_groups", "expert_products",
-            "casts", "whole_layers", "trained_layers", "scaled_products", "scaled_groups", "scaled_layers",
-            "one_token", "random")  # fmt: skip
+            "casts", "whole_layers", "layers_of_many_rows", "trained_layers", "scaled_products", "scaled_groups",
+            "scaled_layers", "one_token", "random")  # fmt: skip
 ON_REQUEST = ("once",)  # others do the same work
 # Graph capture comes first: it must be the first use of the kernels.
 EDGE = (
@@ -81,6 +81,7 @@ EDGE = (
     edge_moe.routes,
     edge_moe.sums,
     edge_moe.whole_layers,
+    edge_moe.layers_of_many_rows,
     edge_moe_training.gates,
     edge_moe_training.trained_layers,
     edge_scaled.scaled_products,

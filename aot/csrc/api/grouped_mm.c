@@ -224,6 +224,7 @@ libgemm_status multiply_groups(const libgemm_grouped_mm_args *args, struct layer
     return libgemm_gemm(&dense);
   }
   set_memory(&a, &operands, &problem);
+  if (layer.tickets || a.variant) problem.met |= GUARD_COUNTED; /* by its name a row runs without a counter too */
   RETURN_ON_OWNER("d", a.d, device, run(&a, &operands, &problem, layer, device));
 }
 

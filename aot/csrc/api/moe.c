@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "api/grouped_mm.h"
 #include "internal.h"
 
 void libgemm_moe_args_init(libgemm_moe_args *args, uint64_t size) {
@@ -38,6 +39,7 @@ static libgemm_status check_args(const libgemm_moe_args *args, libgemm_moe_args 
   l->places = place(&l->end, entries * sizeof(int32_t));
   l->offs = place(&l->end, (uint64_t)a->groups * sizeof(int32_t));
   l->counts = place(&l->end, counts);
+  l->tickets = place(&l->end, 2 * sizeof(int32_t));
   if (a->scaling)
     place_scaled(a, l);
   else
@@ -56,6 +58,19 @@ libgemm_status libgemm_moe_workspace(const libgemm_moe_args *args, uint64_t *byt
   TRY(check_args(args, &a, &l));
   if (!is_empty(&a)) *bytes = l.end;
   return LIBGEMM_OK;
+}
+
+int32_t *tickets_of(const libgemm_moe_args *a, const struct layout *l) {
+  return gives_tickets(a->tokens * a->top_k) ? (int32_t *)(void *)((char *)a->workspace + l->tickets) : NULL;
+}
+
+/* Blocks that take tiles as they come free end together, but neighbours no longer work on neighbouring tiles, and read
+ * what they share one by one. Of 16 bits that pays from groups of so many rows, in the mean, and products of so much K.
+ */
+enum { COUNTED_ROWS = 512, COUNTED_K = 1024 };
+
+static bool is_counted(const libgemm_moe_args *a, int64_t k) {
+  return a->tokens * a->top_k >= COUNTED_ROWS * a->groups && k >= COUNTED_K;
 }
 
 /* Queue the products, from sorted rows to what experts made of them. */
@@ -95,8 +110,10 @@ static libgemm_status queue_products(const libgemm_moe_args *a, const struct lay
   second.lda = a->inner, second.ldb = a->ldb2, second.ldd = a->n;
   second.batch_stride_b = a->batch_stride_b2, second.batch_stride_bias = a->batch_stride_bias2;
   second.a_type = second.d_type = a->a_type, second.trans_b = a->trans_b2, second.stream = a->stream;
-  TRY(libgemm_moe_mm(&first));
-  return libgemm_grouped_mm(&second);
+  int32_t *tickets = tickets_of(a, l);
+  TRY(multiply_experts(&first, tickets && is_counted(a, a->k) ? tickets : NULL));
+  return multiply_groups(&second,
+                         (struct layer_context){.tickets = tickets && is_counted(a, a->inner) ? tickets + 1 : NULL});
 }
 
 libgemm_status libgemm_moe(const libgemm_moe_args *args) {
@@ -110,7 +127,7 @@ libgemm_status libgemm_moe(const libgemm_moe_args *args) {
   libgemm_moe_route_args route = route_of(&a);
   route.rows = (int32_t *)(void *)(at + l.rows), route.places = (int32_t *)(void *)(at + l.places);
   route.offs = (int32_t *)(void *)(at + l.offs);
-  route.workspace = at + l.counts, route.workspace_bytes = (a.scaling ? l.tickets : l.hidden) - l.counts;
+  route.workspace = at + l.counts, route.workspace_bytes = l.tickets - l.counts;
   libgemm_moe_sum_args sum = {.size = sizeof sum,
                               .tokens = a.tokens,
                               .n = a.n,
@@ -125,7 +142,7 @@ libgemm_status libgemm_moe(const libgemm_moe_args *args) {
                               .a_type = a.a_type,
                               .weights_type = a.weights_type,
                               .stream = a.stream};
-  if (!a.scaling) TRY(libgemm_moe_route(&route));
+  if (!a.scaling) TRY(route_layer(&route, tickets_of(&a, &l)));
   TRY(a.scaling ? queue_scaled(&a, &route, &l) : queue_products(&a, &l));
   return libgemm_moe_sum(&sum);
 }

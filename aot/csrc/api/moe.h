@@ -9,8 +9,8 @@
 
 /* The workspace, in bytes from its first. Of 8-bit weights also X's rows and H in 8 bits and their scales, and Z. */
 struct layout {
-  uint64_t rows, places, offs, counts, hidden, made, end;
-  uint64_t tickets, x, x_scale, z, hidden_scale;
+  uint64_t rows, places, offs, counts, tickets, hidden, made, end;
+  uint64_t x, x_scale, z, hidden_scale;
 };
 
 /* The next of it, which begins on 128 bytes. */
@@ -25,6 +25,12 @@ static inline uint64_t place(uint64_t *end, uint64_t bytes) {
  * none. */
 libgemm_status route_layer(const libgemm_moe_route_args *args, int32_t *tickets);
 bool gives_tickets(int64_t entries);
+
+/* The layer's, or NULL. */
+int32_t *tickets_of(const libgemm_moe_args *a, const struct layout *l);
+
+/* libgemm_moe_mm with such a counter, or NULL. */
+libgemm_status multiply_experts(const libgemm_moe_mm_args *args, int32_t *tickets);
 
 /* INVALID_ARGUMENT or UNSUPPORTED unless the words that say how weights are scaled go together. */
 libgemm_status check_scaled_layer(const libgemm_moe_args *a);

@@ -1,7 +1,5 @@
 /* moe_gated.c: a product of 8-bit experts with the cast before it, and the gate and the cast behind it: in as few
  * launches as there are rows for. */
-#include <math.h>
-
 #include "api/grouped_mm.h"
 #include "api/moe.h"
 #include "internal.h"
@@ -20,7 +18,6 @@ static const struct row *row_of(const struct gated *g, const struct device *devi
   struct problem p = {.op = OP_MOE_MM, .a_type = a->a_type, .d_type = a->d_type, .trans_b = a->trans_b};
   if (!g->operands->reads_ab) return NULL;
   if (!a->batch_stride_b && a->batch_stride_b_scale) return NULL; /* its scales follow B's matrices */
-  if (isinf(g->cast->gate_limit)) return NULL; /* rows take that for no limit, where nothing is added to up */
   p.activation = g->cast->activation;
   p.met = grouped_guards(a, g->operands) | GUARD_GATED | GUARD_HALVED | (g->token ? GUARD_ONE_TOKEN : 0);
   if (p.activation == LIBGEMM_SILU) p.met |= GUARD_SWISH;

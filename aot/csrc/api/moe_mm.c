@@ -2,6 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "api/moe.h"
 #include "internal.h"
 
 void libgemm_moe_mm_args_init(libgemm_moe_mm_args *args, uint64_t size) {
@@ -96,7 +97,7 @@ static libgemm_status make_plan(const struct problem *problem, const struct devi
   return LIBGEMM_OK;
 }
 
-static libgemm_status run(const libgemm_moe_mm_args *a, const struct operands *o, struct problem *p,
+static libgemm_status run(const libgemm_moe_mm_args *a, const struct operands *o, struct problem *p, int32_t *tickets,
                           const struct device *device) {
   struct plan made;
   const struct plan *plan;
@@ -104,6 +105,7 @@ static libgemm_status run(const libgemm_moe_mm_args *a, const struct operands *o
   TRY(check_pointers(a, o, device));
   TRY(plan_for(p, device, make_plan, &made, &plan));
   fill_call(a, o, &call);
+  call.tickets_ptr = (CUdeviceptr)tickets;
   call.function = function_of(plan, device);
   TRY(find_maps(plan, device, &call));
   /* Each group adds at most a part of a tile. */
@@ -111,7 +113,7 @@ static libgemm_status run(const libgemm_moe_mm_args *a, const struct operands *o
   return plan->row->launch(plan->row, device, &call, least(tiles, plan->blocks), a->stream);
 }
 
-libgemm_status libgemm_moe_mm(const libgemm_moe_mm_args *args) {
+libgemm_status multiply_experts(const libgemm_moe_mm_args *args, int32_t *tickets) {
   libgemm_moe_mm_args a;
   struct operands operands;
   struct problem problem;
@@ -119,8 +121,11 @@ libgemm_status libgemm_moe_mm(const libgemm_moe_mm_args *args) {
   TRY(check_args(args, &a, &operands, &problem));
   if (is_empty(&a)) return LIBGEMM_OK;
   set_memory(&a, &operands, &problem);
-  RETURN_ON_OWNER("d", a.d, device, run(&a, &operands, &problem, device));
+  if (tickets || a.variant) problem.met |= GUARD_COUNTED; /* by its name a row runs without a counter too */
+  RETURN_ON_OWNER("d", a.d, device, run(&a, &operands, &problem, tickets, device));
 }
+
+libgemm_status libgemm_moe_mm(const libgemm_moe_mm_args *args) { return multiply_experts(args, NULL); }
 
 libgemm_status libgemm_moe_mm_explain(const libgemm_moe_mm_args *args, int32_t target, libgemm_choice *choice) {
   libgemm_moe_mm_args a;

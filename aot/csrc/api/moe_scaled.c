@@ -34,7 +34,6 @@ static int64_t columns_of_z(const libgemm_moe_args *a) { return a->gate ? 2 * a-
 void place_scaled(const libgemm_moe_args *a, struct layout *l) {
   uint64_t entries = (uint64_t)(a->tokens * a->top_k), bytes = (uint64_t)dtype_bytes(a->a_type);
   uint64_t row = (uint64_t)row_bytes(a->k), scales = (uint64_t)ceil_div(a->k, BLOCK) * sizeof(float);
-  l->tickets = place(&l->end, 2 * sizeof(int32_t));
   l->x = place(&l->end, entries * row);
   l->x_scale = place(&l->end, entries * scales);
   l->z = place(&l->end, entries * (uint64_t)columns_of_z(a) * bytes);
@@ -81,7 +80,7 @@ static libgemm_moe_cast_args gate_of(const libgemm_moe_args *a, const struct lay
 libgemm_status queue_scaled(const libgemm_moe_args *a, const libgemm_moe_route_args *route, const struct layout *l) {
   char *at = a->workspace;
   struct spread spread = {.route = route,
-                          .tickets = gives_tickets(a->tokens * a->top_k) ? (int32_t *)(void *)(at + l->tickets) : NULL,
+                          .tickets = tickets_of(a, l),
                           .a = a->x,
                           .d = at + l->x,
                           .scale = at + l->x_scale,

@@ -49,7 +49,8 @@ enum guard {
   GUARD_UNBLOCKED = 32768,
   GUARD_COLUMNS = 65536,
   GUARD_ONE_TOKEN = 131072,
-  GUARD_WHOLE = 262144 /* no C, rows a multiple of 8; refused where a group has fewer than the row's tile */
+  GUARD_WHOLE = 262144, /* no C, rows a multiple of 8; refused where a group has fewer than the row's tile */
+  GUARD_COUNTED = 524288
 };
 
 /* What is true of the memory of A and B, each in one piece: what a copy to aligned rows, or a transposed one, could do.

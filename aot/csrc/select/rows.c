@@ -104,6 +104,7 @@ static const struct {
     {GUARD_BLOCKS, "scaling = LIBGEMM_SCALING_1X128_128X128", NULL},
     {GUARD_UNBLOCKED, "no scales of blocks", NULL},
     {GUARD_ONE_TOKEN, "one token, of few choices, whose row is not cast yet", NULL},
+    {GUARD_COUNTED, "a layer of experts, libgemm_moe, of many rows each", NULL},
     {GUARD_CLUSTER, "fewer tiles than half the multiprocessors, and two steps in K or more to share",
      "fewer tiles in all groups than half the multiprocessors, and on average two steps in K or more to share"},
     {GUARD_SCRATCH, "the workspace of libgemm_grouped_gemm_workspace", NULL},

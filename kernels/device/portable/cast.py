@@ -19,8 +19,6 @@ from kernels.device.portable.words import (
 
 TENSOR = tl.constexpr(1)  # libgemm_granularity
 ROW = tl.constexpr(2)
-BY_1X128 = tl.constexpr(3)
-BY_128X128 = tl.constexpr(4)
 
 
 @triton.jit

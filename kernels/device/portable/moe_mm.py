@@ -12,22 +12,22 @@ from kernels.device.portable.tiles import activate, dot, rasterise
 
 @triton.jit
 def multiply_rows(
-    a_ptr, lda, index, b_ptr, ldb, ldn, cols, first, second, N, K,
+    a_ptr, lda, index, b_ptr, ldb, ldn, cols, second, N, K,
     BLOCK_M: tl.constexpr, COLS: tl.constexpr, BLOCK_K: tl.constexpr, TRANS_B: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
-    """Rows `index` of A (none where negative) by the columns of B that stand `first` + cols * ldn, and where GATED also
-    by those `second` + cols * ldn: both sums."""
+    """Rows `index` of A (none where negative) by the columns of B that stand cols * ldn, and where GATED also by those
+    `second` + cols * ldn: both sums."""
     offs_k = tl.arange(0, BLOCK_K)
     a_ptrs = a_ptr + tl.maximum(index, 0).to(tl.int64)[:, None] * lda + offs_k[None, :]
     at = cols.to(tl.int64) * ldn
     if TRANS_B:
-        b_ptrs = b_ptr + (first + at)[None, :] * ldb + offs_k[:, None]
+        b_ptrs = b_ptr + at[None, :] * ldb + offs_k[:, None]
         b_step = BLOCK_K
-        further = (second - first) * ldb
+        further = second * ldb
     else:
-        b_ptrs = b_ptr + (first + at)[None, :] + offs_k[:, None] * ldb
+        b_ptrs = b_ptr + at[None, :] + offs_k[:, None] * ldb
         b_step = BLOCK_K * ldb
-        further = second - first
+        further = second
     there = (index >= 0)[:, None]
     inside = (cols < N)[None, :]
     acc = tl.zeros((BLOCK_M, COLS), dtype=tl.float32)
@@ -100,7 +100,7 @@ def moe_mm(
                 index = tl.load(rows_ptr + rows, mask=own, other=-1)
             index = tl.where(own & (index < stored), index, -1)
             acc, more = multiply_rows(
-                a_ptr, lda, index, b_ptr + expert * batch_stride_b, ldb, ldn, cols, 0, second, N, K,
+                a_ptr, lda, index, b_ptr + expert * batch_stride_b, ldb, ldn, cols, second, N, K,
                 BLOCK_M, COLS, BLOCK_K, TRANS_B, GATED,
             )  # fmt: skip
             acc *= alpha

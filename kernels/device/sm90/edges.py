@@ -15,9 +15,9 @@ from kernels.device.sm90.loader import LINE, thread_number
 
 
 @gluon.constexpr_function
-def keep_assembly(left_rows, right_rows):
+def keep_assembly(left_rows):
     """Of rows of a line each, swizzled by 128 bytes, a thread's one keeps its bytes from $4 to $5, and else has zeros:
-    `left_rows` of them from $0 + $1 on, then `right_rows` from $2 + $3 on, for as many threads, $6 their number."""
+    `left_rows` of them from $0 + $1 on, then others from $2 + $3 on, one for each thread; $6 is the thread's number."""
     lines = [
         "{ .reg .pred right, cut; .reg .b32 t, at, key, low, high, mask, x, w0, w1, w2, w3;",
         "mov.u32 t, $6;", f"setp.ge.u32 right, t, {left_rows};",
@@ -64,7 +64,7 @@ class Edges:
         gl.static_assert(LEFT + RIGHT == 128)
         slot = step % stages.STAGES
         gl.inline_asm(
-            keep_assembly(LEFT, RIGHT), "r,r,r,r,r,r,r,~{memory}",
+            keep_assembly(LEFT), "r,r,r,r,r,r,r,~{memory}",
             [stages.left.bufs, stages.left.at(slot, HALF * LEFT), stages.right.bufs,
              stages.right.at(slot, HALF * RIGHT), low, high, thread_number()],
             [], is_pure=False,

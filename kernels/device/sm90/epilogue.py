@@ -225,7 +225,6 @@ class SplitOutput:
     """
 
     out: Output
-    epilogue: Epilogue
     partials: gl.tensor  # float32, [tile][split][rows][cols]
     semaphores: gl.tensor
     epoch: gl.tensor

@@ -98,6 +98,13 @@ class GatheredStages:
 
     @gluon.jit
     def load_tile(self, step, count, row, col, k, a_plane, b_plane, height):
+        step, _ = self.load_steps(step, count, col, k, b_plane, height, self.addresses(row, height))
+        return step
+
+    @gluon.jit
+    def load_steps(self, step, count, col, k, b_plane, height, addresses):
+        """Some of a tile's steps, from `k` on, whose chunks of A are at these addresses. Returns the number of the step
+        behind them, and the addresses there."""
         stages = self.stages
         BYTES: gl.constexpr = self.a_ptr.dtype.element_ty.primitive_bitwidth // 8
         COUNT: gl.constexpr = stages.right.ROWS // AT_ONCE
@@ -108,7 +115,6 @@ class GatheredStages:
         thread = thread_number()
         inside, chunk = thread >> 3 & AT_ONCE - 1, thread & 7
         place, chunk = ((chunk ^ inside) & 7) * 16 + inside * LINE, chunk * 16
-        addresses = self.addresses(row, height)
         left = (self.K - k) * BYTES - chunk
         for i in range(count):
             slot = step % stages.STAGES
@@ -119,7 +125,7 @@ class GatheredStages:
             gl.inline_asm(ASSEMBLY, CONSTRAINTS, given, [], is_pure=False)
             addresses = moved(addresses, stages.right.LINES * LINE)
             step += 1
-        return step
+        return step, addresses
 
 
 @gluon.jit

@@ -282,7 +282,7 @@ def gemm_split(
     )  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
     out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS)
-    own = SplitOutput(out, epilogue, partials, semaphores, epoch, splits, out.MOST)
+    own = SplitOutput(out, partials, semaphores, epoch, splits, out.MOST)
     run(tiles, stages, own, blocks, 2, LEFT, True, PROMOTE)
 
 

@@ -26,7 +26,7 @@ from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import multiply_promoted
 from kernels.device.sm90.scales import Scales, make_scales
 from kernels.device.sm90.scheduler import Tiles
-from kernels.device.sm90.tickets import Tickets
+from kernels.device.sm90.tickets import make_tickets
 from kernels.device.sm90.tile_queue import NoQueue, WorkTile, make_queue
 
 GRAIN = gl.constexpr(32)  # rows of A: the widths that tiles are multiplied in
@@ -199,7 +199,7 @@ def grouped_mm_scaled(
         offs_ptr, offs_wide, groups, M, N, K, a_step, b_step, d_step, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SWAP,
     )  # fmt: skip
     QUEUED: gl.constexpr = BLOCKS and COOP  # scales come by tiles that the queue tells
-    tickets = (Tickets(tickets_ptr),) if COOP else ()
+    tickets = make_tickets(tickets_ptr) if COOP else ()
     queue = make_queue(OWNERS + 1 if QUEUED else OWNERS)
     turns = queue.full  # a barrier that nobody waits at would lie where others write
     if PINGPONG:

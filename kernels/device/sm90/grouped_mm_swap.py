@@ -15,6 +15,7 @@ from kernels.device.sm90.grouped_mm_pingpong import make_group_output
 from kernels.device.sm90.groups import Groups, load_ragged
 from kernels.device.sm90.loader import barriers, make_stages
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
+from kernels.device.sm90.tickets import make_tickets
 from kernels.device.sm90.tile_queue import make_queue
 
 
@@ -74,10 +75,10 @@ def consume(
 @gluon.jit
 def grouped_mm_swap(
     a_desc, b_desc, c_desc, d_desc, d_ptr, bias_ptr, offs_ptr, M, N, K, groups, a_step, b_step, d_step,
-    ldd, batch_stride_bias, alpha, beta, activation, offs_wide, zero_tail,
+    ldd, batch_stride_bias, alpha, beta, activation, offs_wide, zero_tail, tickets_ptr,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     RUN: gl.constexpr, SYMBOL: gl.constexpr, TRANS_A: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr,
-    PINGPONG: gl.constexpr, LEAST: gl.constexpr,
+    PINGPONG: gl.constexpr, LEAST: gl.constexpr, COUNTED: gl.constexpr,
 ):  # fmt: skip
     OWNERS: gl.constexpr = 1 if PINGPONG else 2
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, True, ())
@@ -88,6 +89,7 @@ def grouped_mm_swap(
     stages = make_stages(
         a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, True, OWNERS, RUN=RUN, RANK=3
     )
+    tickets = make_tickets(tickets_ptr) if COUNTED else ()
     queue = make_queue(OWNERS)
     turns = queue.full  # a barrier that nobody waits at would lie where others write
     if PINGPONG:
@@ -96,7 +98,7 @@ def grouped_mm_swap(
         [
             (consume, (stages, queue, out, turns, 0, BLOCK_N // OWNERS, BLOCK_M, out.out.MOST, not PINGPONG, LEAST)),
             (consume, (stages, queue, out, turns, 1, BLOCK_N // OWNERS, BLOCK_M, out.out.MOST, not PINGPONG, LEAST)),
-            (load_ragged, (groups_at, stages, queue)),
+            (load_ragged, (groups_at, stages, queue, (), tickets)),
         ],
         [4, 1],
         [232, 40],

@@ -123,10 +123,16 @@ def load_and_ask(groups, stages, tickets, step, count, row, col, a_plane, b_plan
     """A tile's operands, and before the last of them the number of a next tile asked for. Returns the number of the
     step behind them, and the answer on its way."""
     sooner = gl.maximum(count - AHEAD, 0)
-    step = stages.load_tile(step, sooner, row, col, 0, a_plane, b_plane, height)
-    asked = tickets.ask()
     k = sooner * groups.BLOCK_K
-    step = stages.load_tile(step, count - sooner, row, col, k, a_plane, b_plane, height)
+    if gl.num_warps() > 1:  # threads that gather A find their rows once
+        own = stages.addresses(row, height)
+        step, own = stages.load_steps(step, sooner, col, 0, b_plane, height, own)
+        asked = tickets.ask()
+        step, own = stages.load_steps(step, count - sooner, col, k, b_plane, height, own)
+    else:
+        step = stages.load_tile(step, sooner, row, col, 0, a_plane, b_plane, height)
+        asked = tickets.ask()
+        step = stages.load_tile(step, count - sooner, row, col, k, a_plane, b_plane, height)
     return step, asked
 
 
@@ -200,15 +206,18 @@ def load_ragged(groups, stages, queue, early=(), tickets=()):
             if len(tickets) > 0:
                 gl.static_assert(len(early) == 0)  # `begun` is not looked at
                 step, asked = load_and_ask(groups, stages, tickets[0], step, count, row, col, a_plane, b_plane, height)
-                # Without a number the round behind this one is turned, by one place more than this one was: tiles where
-                # groups end take less than others, and half of the programs would have all of them where groups have
-                # two rows of tiles.
-                wave += 1
-                next_place = (place + wave) % gl.num_programs(0)
-                tile += gl.num_programs(0) + next_place - place
-                place = next_place
+                if groups.EVEN:
+                    tile += gl.num_programs(0)
+                else:
+                    # Without a number the round behind this one is turned, by one place more than this one was: tiles
+                    # where groups end take less than others, and half of the programs would have all of them where
+                    # groups have two rows of tiles.
+                    wave += 1
+                    next_place = (place + wave) % gl.num_programs(0)
+                    tile += gl.num_programs(0) + next_place - place
+                    place = next_place
                 if tickets[0].taken.to(gl.int64) != 0:
-                    tile = (gl.num_programs(0) + tickets[0].told(asked)).to(gl.int64)
+                    tile = (gl.num_programs(0) + tickets[0].told(asked, sent)).to(gl.int64)
             else:
                 step = stages.load_tile(step + begun, count - begun, row, col, k, a_plane, b_plane, height)
                 tile += gl.num_programs(0)

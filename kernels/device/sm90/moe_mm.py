@@ -11,11 +11,12 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from kernels.device.portable.gate import swish_gated
 from kernels.device.sm90.epilogue import Epilogue, Output
-from kernels.device.sm90.gather import GatheredStages, make_gathered_stages
+from kernels.device.sm90.gather import COPIERS, GatheredStages, make_gathered_stages
 from kernels.device.sm90.grouped_mm_pingpong import GroupOutput
 from kernels.device.sm90.grouped_mm_swap import consume
 from kernels.device.sm90.groups import Groups, load_ragged
 from kernels.device.sm90.loader import barriers
+from kernels.device.sm90.tickets import make_tickets
 from kernels.device.sm90.tile_queue import make_queue
 
 
@@ -134,10 +135,10 @@ class GatedOutput:
 @gluon.jit
 def moe_mm(
     b_desc, d_desc, a_ptr, rows_ptr, d_ptr, bias_ptr, offs_ptr, M, N, K, groups, stored, b_step,
-    lda, ldd, batch_stride_bias, alpha, activation, gate, gate_alpha, gate_limit, gate_shift,
+    lda, ldd, batch_stride_bias, alpha, activation, gate, gate_alpha, gate_limit, gate_shift, tickets_ptr,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, STAGES: gl.constexpr,
     SYMBOL: gl.constexpr, TRANS_B: gl.constexpr, ACTIVATE: gl.constexpr, GATED: gl.constexpr,
-    PINGPONG: gl.constexpr, PAIRED: gl.constexpr, LEAST: gl.constexpr,
+    PINGPONG: gl.constexpr, PAIRED: gl.constexpr, LEAST: gl.constexpr, COUNTED: gl.constexpr,
 ):  # fmt: skip
     """N counts D's columns; of a gated product B has twice as many, and a tile BLOCK_N of those. PAIRED: they stand in
     turn along B's stored rows, so that TMA brings both together."""
@@ -164,12 +165,13 @@ def moe_mm(
         offs_ptr, none, groups, M, N, K, none, b_step, none, BLOCK_M, COLS, BLOCK_K, GROUP_M, True,
     )  # fmt: skip
     stages = make_gathered_stages(b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_B, HALVES, OWNERS)
+    tickets = make_tickets(tickets_ptr, COPIERS // 32) if COUNTED else ()
     loader = GatheredStages(stages, a_ptr, rows_ptr, lda, stored, K, PER)
     gl.warp_specialize(
         [
             (consume, (stages, queue, out, turns, 0, BLOCK_N // OWNERS, BLOCK_M, MOST, not PINGPONG, LEAST, PER)),
             (consume, (stages, queue, out, turns, 1, BLOCK_N // OWNERS, BLOCK_M, MOST, not PINGPONG, LEAST, PER)),
-            (load_ragged, (groups_at, loader, queue)),
+            (load_ragged, (groups_at, loader, queue, (), tickets)),
         ],
         [4, 4],
         [224, 56] if BLOCK_M > 128 else [216, 72],  # its sums alone take 192

@@ -27,7 +27,7 @@ from kernels.device.sm90.mainloop import (
     zero_parts,
 )
 from kernels.device.sm90.place import places
-from kernels.device.sm90.tickets import Tickets
+from kernels.device.sm90.tickets import make_tickets
 from kernels.device.sm90.tile_queue import make_queue
 
 PART = gl.constexpr(64)  # columns whose scale of B is one number
@@ -123,7 +123,8 @@ def swish_gated(gate, up, alpha, limit, shift):
     if limit < float("inf"):
         gate = gl.minimum(gate, limit, propagate_nan=tl.PropagateNan.ALL)
         up = gl.minimum(up, limit, propagate_nan=tl.PropagateNan.ALL)
-        up = gl.maximum(up, -limit, propagate_nan=tl.PropagateNan.ALL) + shift
+        up = gl.maximum(up, -limit, propagate_nan=tl.PropagateNan.ALL)
+    up += shift
     e = gate * (alpha * -1.4426950408889634)
     e = gl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [e], gl.float32, True, 1)
     share = gl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [1.0 + e], gl.float32, True, 1)
@@ -249,7 +250,7 @@ def moe_mm_scaled(
         [
             (consume, (stages, queue, out, scales, 0, ROWS)),
             (consume, (stages, queue, out, scales, 1, ROWS)),
-            (load_ragged, (groups_at, stages, queue, (), (Tickets(tickets_ptr),))),
+            (load_ragged, (groups_at, stages, queue, (), make_tickets(tickets_ptr))),
             (bring_queued, (queue, gated)),
         ],
         [4, 1, 1],

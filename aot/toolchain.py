@@ -114,14 +114,14 @@ def synchronized_as_written():
         yield
 
 
-# Triton's passes that find nothing to do in kernels in Gluon, all of which are Hopper's: tensor memory, clusters whose
-# warps part by Triton's own means, scratch memory, a choice between tensors behind an `if`.
+# Kernels in Gluon are all Hopper's. In them these passes of Triton's find nothing to do: they are for tensor memory,
+# clusters whose warps part by Triton's own means, and a choice between tensors behind an `if`.
 IDLE = {
     "nvidia.passes.ttnvgpuir": (
         "add_allocate_tensor_memory", "add_tmem_barrier_insertion", "add_tmem_wait_insertion",
         "add_cluster_barrier_mbar_allocator", "add_initialize_ws_cluster_barriers",
     ),
-    "passes.ttgpuir": ("add_combine_tensor_select_and_if", "add_allocate_global_scratch_memory"),
+    "passes.ttgpuir": ("add_combine_tensor_select_and_if",),
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ def moe_cast(
 
     a     [count, N], with a gate [count, 2 N], its columns as `gate` says; float16 or bfloat16, row-major.
     rows  None, for rows as they stand, or int32 [M]; one that is no row of a gives zeros.
-    values is float8_e4m3fn [M, N], rows beginning on 16 bytes; scale float32 [M, N/128], rounded up, those of a column
+    values is float8_e4m3fn [M, N], rows beginning on 32 bytes; scale float32 [M, N/128], rounded up, those of a column
     one behind the other. Raises Error. Order, memory and autograd are as in gemm().
     """
     launch = LaunchStream(stream, a)

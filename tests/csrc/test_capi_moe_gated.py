@@ -109,7 +109,8 @@ CHOICES = int(re.search(r"^CHOICES = gl\.constexpr\((\d+)\)", OF_CHOICES.read_te
 @needs(90)
 @in_stand_in(SM=90)
 def test_a_layer_of_one_token_casts_its_row_in_the_first_product(top_k):
-    made = scaled_layer(**ONE, top_k=top_k, ids_wide=1, gate=2, bias1=at(10), batch_stride_bias1=384)
+    limit = {"gate_limit": float("inf")}  # which still adds 1 to up
+    made = scaled_layer(**ONE, **limit, top_k=top_k, ids_wide=1, gate=2, bias1=at(10), batch_stride_bias1=384)
     ok(made.set(workspace=allocate(made.workspace())).run())
     first, second, total = launches()
     assert (first["kernel"], first["cluster"]) == ("moe_mm_scaled_one", 2) and "__8x128x128_" in first["variant"]
@@ -117,6 +118,7 @@ def test_a_layer_of_one_token_casts_its_row_in_the_first_product(top_k):
     first, second, total = (values(x) for x in (first, second, total))
     told = ("x_ptr", "ids_ptr", "ids_wide", "entries", "groups", "N", "K", "gate", "bias_ptr", "b_scale")
     assert [first[x] for x in told] == [at(0), at(5), 1, top_k, EXPERTS, 192, 256, 2, at(10), at(8)]
+    assert (first["gate_limit"], first["gate_shift"]) == (float("inf"), 1.0)
     assert (first["places_ptr"], first["offs_ptr"]) == (total["places_ptr"], second["offs_ptr"])
     assert (second["a_scale"], second["early"]) == (first["scale_ptr"], 1)
     assert (first["scale_stride_m"], first["scale_stride_n"]) == (2, 1)

@@ -2,8 +2,9 @@
 
 import pytest
 from built import needs
-from calls import allocate, launches, ok, values
-from layers import EXPERTS, TOP_K, layer_call, scaled_layer
+from calls import Arguments, allocate, at, launches, ok, values
+from layers import BF16, EXPERTS, TOP_K, layer_call, scaled_layer
+from libgemm._library import text
 from stand_in import in_stand_in
 from test_capi_scaled import packed
 
@@ -72,13 +73,18 @@ def test_products_of_16_bits_have_them_where_groups_are_large_by_rows_of_their_o
 @in_stand_in(SM=90)
 def test_a_product_alone_has_a_row_that_counts_by_its_name_only_and_without_a_counter():
     tickets(layer_of(768))
+    first, second = (x["variant"] for x in launches() if "_mm" in x["kernel"])
     sizes = {"m": 1536, "n": 2048, "k": 1024, "lda": 1024, "ldb": 2048, "ldd": 1024, "batch_stride_b": 2 << 20}
-    counting = [x["variant"] for x in launches() if x["kernel"].startswith("moe_mm")][-1]
-    for variant in (counting, None):
-        ok(layer_call("moe_mm", **sizes, variant=variant).run())
-        made = launches()[-1]
-        assert ("_counted_" in made["variant"]) == (variant is not None)
-        assert values(made).get("tickets_ptr", 0) == 0
+    rows = {"groups": EXPERTS, "a": at(0), "b": at(1), "d": at(3), "offs": at(5), "a_type": BF16, "d_type": BF16}
+    alone = Arguments("grouped_mm", **{**sizes, **rows, "n": 1024, "ldb": 1024, "batch_stride_b": 1 << 20, "ragged": 1})
+    for call, counting in ((layer_call("moe_mm", **sizes), first), (alone, second)):
+        for variant in (counting, None):
+            chosen = text(call.set(variant=variant).variant(90).name)
+            ok(call.run())
+            made = launches()[-1]
+            assert ("_counted_" in made["variant"]) == (variant is not None)
+            assert chosen == made["variant"]
+            assert values(made).get("tickets_ptr", 0) == 0
 
 
 @needs(90)

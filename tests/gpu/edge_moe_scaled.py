@@ -255,14 +255,14 @@ def one_token(ctx: Context):
             "turned": (True, True), "bias": draw.random() < 0.5, "skipped": draw.random() < 0.5,
             "weights": draw.choice((None, torch.float32)),
         }  # fmt: skip
-        gate = draw.choice(("halves", "pairs"))
+        gate, limit = draw.choice(("halves", "pairs")), draw.choice((0.0, 2.0, float("inf")))
         drawn = drawn_operands(ctx, case, gate, seed)
         x, w_in, w_out, ids, weights, bias_in, bias_out = drawn
         x[0, draw.randrange(case["k"])] *= draw.choice((1, 0, 30, float("nan"), float("inf")))
         ids = ids.to(draw.choice((torch.int32, torch.int64)))
         (in8, in_scale), (out8, out_scale) = (ctx.lib.cast(w.mT.contiguous(), "128x128") for w in (w_in, w_out))
         words = {
-            "gate": gate, "bias_in": bias_in, "bias_out": bias_out, "scaling": "1x128_128x128",
+            "gate": gate, "gate_limit": limit, "bias_in": bias_in, "bias_out": bias_out, "scaling": "1x128_128x128",
             "w_in_scale": in_scale.mT, "w_out_scale": out_scale.mT,
         }  # fmt: skip
         moved = torch.empty(case["k"] + 4, dtype=x.dtype, device=x.device)[4:].copy_(x[0])[None]
@@ -270,6 +270,6 @@ def one_token(ctx: Context):
         same = torch.equal(got.view(torch.int16), want.view(torch.int16))
         problems = [] if same else ["not what it is where the row is cast before"]
         if x.isfinite().all():
-            layer = Layer(gate=gate, activation="silu", limit=0.0)
+            layer = Layer(gate=gate, activation="silu", limit=limit)
             problems += layer_problems(got, x, [x, w_in, w_out, ids, weights, bias_in, bias_out], layer)
-        yield [f"{what} [{gate} {ids.dtype} {case}]" for what in problems]
+        yield [f"{what} [{gate} {limit} {ids.dtype} {case}]" for what in problems]

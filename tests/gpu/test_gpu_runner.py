@@ -118,8 +118,9 @@ CHECKS = """
     seeds variants ragged_rows batches specials empty many turned_groups lying_ends lying_ends_of_groups repeatable
     runs_of_variants threads errors expert_products lying_indices routes sums whole_layers layers_of_many_rows gates
     trained_layers scaled_products long_block_scales scaled_groups scales_of_no_size scales_of_d_of_no_size
-    scales_of_empty_groups sums_of_bytes casts cast_products cast_rows scaled_layers weights_just_written one_token dense_operators
-    grouped_operators watched_operators grouped_contract any_strides operators_promises gradients_of_differences random
+    scales_of_empty_groups sums_of_bytes casts cast_products cast_rows scaled_layers weights_just_written one_token
+    dense_operators grouped_operators watched_operators grouped_contract any_strides operators_promises
+    gradients_of_differences random
 """
 
 

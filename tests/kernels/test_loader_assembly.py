@@ -120,6 +120,7 @@ def test_one_thread_of_the_first_warp_makes_each_barrier_once():
     made = re.findall(r"@(\w+) mbarrier\.init\.shared::cta\.b64 \[\$0\+(\d+)\], (\d+);", assembly)
     assert made == [("first", str(8 * i), "3") for i in range(5)]
     assert assembly.count("mbarrier") == 5
+    assert re.search(r"mbarrier[^;]*;\s*bar\.warp\.sync 0xffffffff; }$", assembly)  # for the warp's other threads
     assert re.search(r"elect\.sync _\|first, 0xffffffff;\s*setp\.lt\.and\.u32 first, \$1, 32, first;", assembly)
 
 

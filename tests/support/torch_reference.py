@@ -89,10 +89,10 @@ def cast_matrix(x, granularity, dtype, scale, power_of_two):
     own = 2.0 ** own.log2().ceil() if power_of_two else own
     own = own if scale is None else scale.reshape(*x.shape[:-2], 1, 1)
     each = own.repeat_interleave(down, -2)[..., :m, :].repeat_interleave(across, -1)[..., :n]
-    values = torch.nn.functional.pad((wide / each).clamp(-largest, largest), (0, -n % 16)).to(dtype)
+    values = torch.nn.functional.pad((wide / each).clamp(-largest, largest), (0, -n % 32)).to(dtype)
     if granularity == "1x128":
         own = own.mT.contiguous().mT
-    return values[..., :n] if n % 16 else values, own.reshape(x.shape[:-2]) if granularity == "tensor" else own
+    return values[..., :n] if n % 32 else values, own.reshape(x.shape[:-2]) if granularity == "tensor" else own
 
 
 def cast(x, granularity, dtype, scale, power_of_two, transposed):

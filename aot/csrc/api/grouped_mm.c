@@ -174,6 +174,7 @@ static int64_t most_tiles(const libgemm_grouped_mm_args *a, const struct row *ro
 
 static void set_memory(const libgemm_grouped_mm_args *a, const struct operands *o, struct problem *p) {
   p->met = grouped_guards(a, o);
+  if (a->variant) p->met |= GUARD_COUNTED; /* by its name a row runs without a counter too */
   state_copies(a, o, p);
 }
 
@@ -224,7 +225,7 @@ libgemm_status multiply_groups(const libgemm_grouped_mm_args *args, struct layer
     return libgemm_gemm(&dense);
   }
   set_memory(&a, &operands, &problem);
-  if (layer.tickets || a.variant) problem.met |= GUARD_COUNTED; /* by its name a row runs without a counter too */
+  if (layer.tickets) problem.met |= GUARD_COUNTED;
   RETURN_ON_OWNER("d", a.d, device, run(&a, &operands, &problem, layer, device));
 }
 

@@ -26,7 +26,7 @@ static inline uint64_t place(uint64_t *end, uint64_t bytes) {
 libgemm_status route_layer(const libgemm_moe_route_args *args, int32_t *tickets);
 bool gives_tickets(int64_t entries);
 
-/* The layer's, or NULL. */
+/* The layer's two counters in its workspace, or NULL where routing sets none to 0. */
 int32_t *tickets_of(const libgemm_moe_args *a, const struct layout *l);
 
 /* libgemm_moe_mm with such a counter, or NULL. */
@@ -35,7 +35,7 @@ libgemm_status multiply_experts(const libgemm_moe_mm_args *args, int32_t *ticket
 /* INVALID_ARGUMENT or UNSUPPORTED unless the words that say how weights are scaled go together. */
 libgemm_status check_scaled_layer(const libgemm_moe_args *a);
 
-/* Places of what its products need, from counts on. */
+/* Places of what its products need, from tickets on. */
 void place_scaled(const libgemm_moe_args *a, struct layout *l);
 
 /* Rows of X cast to 8 bits with scales of 1X128, each to the row of D that each of its choices has: D's begin on 16

@@ -61,6 +61,7 @@ static libgemm_status check_args(const libgemm_moe_mm_args *args, libgemm_moe_mm
 static void set_memory(const libgemm_moe_mm_args *a, const struct operands *o, struct problem *p) {
   p->met = (is_aligned(o) ? GUARD_ALIGN16 : 0) | tma_guards(o) | (a->gate ? GUARD_GATED : 0) |
            (a->row_weights || a->to_rows ? 0 : GUARD_IN_ORDER) | (a->activation == LIBGEMM_SILU ? GUARD_SWISH : 0);
+  if (a->variant) p->met |= GUARD_COUNTED;                     /* by its name a row runs without a counter too */
   bool in_turn = a->gate == LIBGEMM_GATE_PAIRS && !a->trans_b; /* TMA takes no second element of each */
   p->met |= in_turn ? GUARD_PAIRED : GUARD_HALVED;
 }
@@ -121,7 +122,7 @@ libgemm_status multiply_experts(const libgemm_moe_mm_args *args, int32_t *ticket
   TRY(check_args(args, &a, &operands, &problem));
   if (is_empty(&a)) return LIBGEMM_OK;
   set_memory(&a, &operands, &problem);
-  if (tickets || a.variant) problem.met |= GUARD_COUNTED; /* by its name a row runs without a counter too */
+  if (tickets) problem.met |= GUARD_COUNTED;
   RETURN_ON_OWNER("d", a.d, device, run(&a, &operands, &problem, tickets, device));
 }
 

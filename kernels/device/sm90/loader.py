@@ -59,9 +59,9 @@ def meet(CLUSTER: gl.constexpr):
 
 @gluon.jit
 def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr = 1, IN_CLUSTER: gl.constexpr = False):
-    """Which nobody but one thread knows before a barrier of the block (gl.barrier, the dispatch of warp_specialize).
-    The compiler asks for each one anew who that thread is, assembly asks once; but in a cluster it is not given this
-    block's addresses."""
+    """Which only the first warp knows before a barrier of the block (gl.barrier, the dispatch of warp_specialize), in a
+    cluster only one thread. The compiler asks for each one anew who that thread is, assembly asks once; but in a
+    cluster it is not given this block's addresses."""
     bars = mbarrier.allocate_mbarrier(batch=COUNT)
     if IN_CLUSTER:
         for i in gl.static_range(COUNT):

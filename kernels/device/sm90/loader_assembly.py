@@ -78,8 +78,8 @@ def prefetch_assembly(symbol, numbers):
 
 @gluon.constexpr_function
 def init_assembly(count, arrivals):
-    """So many barriers from $0 on, by one thread of the first warp, all of which may arrive there at once; $1 is the
-    thread's number. In no cluster."""
+    """So many barriers from $0 on, by one thread of the first warp, whose other threads may use them from then on; $1
+    is the thread's number. In no cluster."""
     lines = ["{ .reg .pred first; elect.sync _|first, 0xffffffff;", "setp.lt.and.u32 first, $1, 32, first;"]
     lines += [f"@first mbarrier.init.shared::cta.b64 [$0+{8 * i}], {arrivals};" for i in range(count)]
     return "\n".join([*lines, "bar.warp.sync 0xffffffff; }"])

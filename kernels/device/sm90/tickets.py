@@ -3,8 +3,8 @@
 Where tiles take unlike times, blocks that have each as many drift apart: the last ones end late, and what one brought
 to L2 is gone before its neighbour wants it. The warps that load take numbers, and tell those who multiply or bring
 scales (tile_queue.py). Of a layer of more than 256 choices the first launch sets the number to 0 (portable/moe.py);
-other calls have none. Products of 16 bits have rows of their own for it, guard "counted": in any other it costs small
-groups more than it gives to large ones (bench/NOTES.md).
+other calls have none. Products of 16 bits have rows of their own for it, guard "counted": one kernel for both would
+cost small groups more than large ones gain (bench/NOTES.md).
 """
 
 from triton.experimental import gluon

@@ -264,16 +264,16 @@ def whole_layers(ctx: Context):
 
 
 def layers_of_many_rows(ctx: Context):
-    """Whose products take tiles by a counter: 512 rows of an expert or more in the mean, and K of 1,024 or more in
+    """Whose products take tiles by a counter: 256 rows of an expert or more in the mean, and K of 1,024 or more in
     either product, both or neither; one row less; and more experts than have their ends read at once."""
     for seed in ctx.seeds(2 if ctx.stand_in else 200):
         draw = random.Random(f"layer of many rows {seed}")
         experts = draw.choice((1, 3, 5, 8))
-        rows = draw.choice((512 * experts - 1, 512 * experts, 700 * experts, 1500 * experts))
+        rows = draw.choice((256 * experts - 1, 256 * experts, 700 * experts, 1500 * experts))
         sizes = {"tokens": rows, "k": draw.choice((520, 1024, 1160)), "inner": draw.choice((1024, 1096, 520))}
         sizes["n"] = draw.choice((264, 2056))
         if seed % 50 == 0:
-            experts, sizes = 130, {"tokens": 512 * 130, "k": 1024, "inner": 64, "n": 64}
+            experts, sizes = 130, {"tokens": 256 * 130, "k": 1024, "inner": 64, "n": 64}
         if ctx.stand_in:
             experts, sizes = 3, {"tokens": 40, "k": 64, "inner": 64, "n": 64}
         yield whole_layer(ctx, {**random_layer(seed), "experts": experts, "top_k": 1, **sizes}, seed)

@@ -67,7 +67,7 @@ int32_t *tickets_of(const libgemm_moe_args *a, const struct layout *l) {
 /* Blocks that take tiles as they come free end together, but neighbours no longer work on neighbouring tiles, and read
  * what they share one by one. Of 16 bits that pays from groups of so many rows, in the mean, and products of so much K
  * (bench/NOTES.md). Choices of no expert count: the host knows no better. */
-enum { COUNTED_ROWS = 512, COUNTED_K = 1024 };
+enum { COUNTED_ROWS = 256, COUNTED_K = 1024 };
 
 static bool is_counted(const libgemm_moe_args *a, int64_t k) {
   int64_t entries = a->tokens * a->top_k;

@@ -3,7 +3,7 @@
 import pytest
 from built import needs
 from calls import Arguments, allocate, at, launches, ok, values
-from layers import BF16, EXPERTS, TOP_K, layer_call, scaled_layer
+from layers import BF16, TOP_K, layer_call, scaled_layer
 from libgemm._library import text
 from stand_in import in_stand_in
 from test_capi_scaled import packed
@@ -44,10 +44,13 @@ def test_nothing_of_x_leaves_the_products_theirs():
     assert tickets(scaled_layer(tokens=5000, **{**SIZES, "k": 0}))[1] == 4
 
 
+GROUPS = 24
+
+
 def layer_of(tokens: int, k: int = 1024, inner: int = 1024):
     return layer_call(
-        "moe", tokens=tokens, k=k, inner=inner, n=1024, ldx=k, ldb1=2 * inner, ldb2=1024, ldd=1024,
-        batch_stride_b1=2 * k * inner, batch_stride_b2=inner * 1024,
+        "moe", groups=GROUPS, tokens=tokens, k=k, inner=inner, n=4096, ldx=k, ldb1=2 * inner, ldb2=4096, ldd=4096,
+        batch_stride_b1=2 * k * inner, batch_stride_b2=inner * 4096,
     )  # fmt: skip
 
 
@@ -55,15 +58,15 @@ def layer_of(tokens: int, k: int = 1024, inner: int = 1024):
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        ({"tokens": 384}, [0, 4]), ({"tokens": 383}, [None, None]), ({"tokens": 5000}, [0, 4]),
-        ({"tokens": 384, "k": 1016}, [None, 4]), ({"tokens": 384, "inner": 1016}, [0, None]),
-        ({"tokens": 384, "k": 0}, [None, 4]),
+        ({"tokens": 3072}, [0, 4]), ({"tokens": 3071}, [None, None]), ({"tokens": 5000}, [0, 4]),
+        ({"tokens": 3072, "k": 1016}, [None, 4]), ({"tokens": 3072, "inner": 1016}, [0, None]),
+        ({"tokens": 3072, "k": 0}, [None, 4]),
     ],
 )  # fmt: skip
 @needs(90)
 @in_stand_in(SM=90)
 def test_products_of_16_bits_have_them_where_groups_are_large_by_rows_of_their_own(sizes, expected):
-    assert TOP_K * 384 == 256 * EXPERTS
+    assert TOP_K * 3072 == 256 * GROUPS
     assert tickets(layer_of(**sizes)) == expected
     rows = [x["variant"] for x in launches() if "_mm" in x["kernel"]]
     assert ["_counted_" in x for x in rows[-2:]] == [x is not None for x in expected]
@@ -72,11 +75,13 @@ def test_products_of_16_bits_have_them_where_groups_are_large_by_rows_of_their_o
 @needs(90)
 @in_stand_in(SM=90)
 def test_a_product_alone_has_a_row_that_counts_by_its_name_only_and_without_a_counter():
-    tickets(layer_of(384))
+    tickets(layer_of(3072))
     first, second = (x["variant"] for x in launches() if "_mm" in x["kernel"])
-    sizes = {"m": 768, "n": 2048, "k": 1024, "lda": 1024, "ldb": 2048, "ldd": 1024, "batch_stride_b": 2 << 20}
-    rows = {"groups": EXPERTS, "a": at(0), "b": at(1), "d": at(3), "offs": at(5), "a_type": BF16, "d_type": BF16}
-    alone = Arguments("grouped_mm", **{**sizes, **rows, "n": 1024, "ldb": 1024, "batch_stride_b": 1 << 20, "ragged": 1})
+    sizes = {"m": 6144, "n": 2048, "k": 1024, "lda": 1024, "ldb": 2048, "ldd": 1024, "batch_stride_b": 2 << 20}
+    sizes["groups"] = GROUPS
+    rows = {"a": at(0), "b": at(1), "d": at(3), "offs": at(5), "a_type": BF16, "d_type": BF16}
+    wide = {"n": 4096, "ldb": 4096, "ldd": 4096, "batch_stride_b": 4 << 20}
+    alone = Arguments("grouped_mm", **{**sizes, **rows, **wide, "ragged": 0})
     for call, counting in ((layer_call("moe_mm", **sizes), first), (alone, second)):
         for variant in (counting, None):
             chosen = text(call.set(variant=variant).variant(90).name)

@@ -12,7 +12,8 @@ from kernels.table.model import CLUSTERS, LEAST_STEPS, MOST_SHARERS
 
 pytestmark = needs(90)
 
-SHAPES = [(512, 512, 16384), (250, 480, 11832), (1604, 272, 14280), (200, 1000, 30000), (640, 768, 8192)]
+SHAPES = [(512, 512, 16384), (250, 480, 11832), (1604, 272, 14280), (200, 1000, 30000), (640, 768, 8192),
+          (448, 1024, 16384)]  # fmt: skip
 
 
 def space() -> dict:

@@ -49,7 +49,7 @@ def test_they_clear_the_rows_of_the_tiles_that_ship():
 
 @pytest.mark.parametrize(("low", "high"), CUTS)
 def test_warpgroups_clear_the_same_of_half_the_rows_each(low, high):
-    cleared(keep_assembly(64, 64), 128, 64, 64, low, high)
+    cleared(keep_assembly(64), 128, 64, 64, low, high)
 
 
 @pytest.mark.parametrize(

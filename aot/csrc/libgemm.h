@@ -638,7 +638,7 @@ typedef struct libgemm_cast_args {
                              has scales of its own */
   void *scale_t;          /* float32, of D^T where it has its own: n, or of column i and block j of rows one at
                              i * scale_t_stride_n + j * scale_t_stride_m; else NULL */
-  int64_t lda, ldd, ldd_t;
+  int64_t lda, ldd, ldd_t; /* D and D^T are written, and read by products, faster where rows begin on 32 bytes */
   int64_t batch_stride_a, batch_stride_d, batch_stride_d_t, batch_stride_scale, batch_stride_scale_t;
   int64_t scale_stride_m, scale_stride_n, scale_t_stride_n, scale_t_stride_m; /* elements; of blocks */
   int32_t a_type;         /* libgemm_dtype: F16, BF16 or F32 */

@@ -92,11 +92,13 @@ def test_other_layers_are_gated_and_cast_by_a_launch_of_their_own():
     for change in (
         {"tokens": 95}, {"inner": 160, "ldb2": 160}, {"activation": 2}, {"gate": 0, "activation": 0},
         {"trans_b1": 0, "ldb1": 384}, {"ldb1": 264}, {"b1": at(1) + 8}, {"batch_stride_b1": 256 * 384 + 8}, {"k": 0},
-        {"batch_stride_b1": 0},
+        {"batch_stride_b1": 0}, {"inner": 160, "ldb2": 160, "gate_limit": float("inf")},
     ):  # fmt: skip
         made = scaled_layer(**{**LARGE, **change})
         ok(made.set(workspace=allocate(made.workspace())).run())
         kernels = [x["kernel"] for x in launches()[-6:]]
+        shifts = [values(x)["gate_shift"] for x in launches()[-6:] if x["kernel"] == "moe_cast"]
+        assert shifts[-1] == ("gate_limit" in change), change
         assert "moe_cast" in kernels and not any("moe_mm" in x for x in kernels), (change, kernels)
 
 

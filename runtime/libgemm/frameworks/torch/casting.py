@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from libgemm._cast import ALIGN
 from libgemm.frameworks.torch import functions, kernels
 
 E4M3 = getattr(torch, "float8_e4m3fn", None)  # not in versions before 2.1
 OWN = ("row", "1x128")  # granularities of which the transposed matrix has scales of its own
-ROW = 32  # bytes of which new rows begin a multiple, as libgemm.cast makes them
 
 
 @torch.library.custom_op("libgemm::cast", mutates_args=(), device_types="cuda")
@@ -26,7 +26,7 @@ def operator(
 
 
 def new_values(x: Tensor, dtype: torch.dtype, rows: int, cols: int) -> Tensor:
-    made = x.new_empty((*x.shape[:-2], rows, (cols + ROW - 1) // ROW * ROW), dtype=dtype)
+    made = x.new_empty((*x.shape[:-2], rows, (cols + ALIGN - 1) // ALIGN * ALIGN), dtype=dtype)
     return made if made.shape[-1] == cols else made[..., :cols]
 
 

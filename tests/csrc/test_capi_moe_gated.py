@@ -45,7 +45,7 @@ def test_groups_of_few_rows_are_multiplied_gated_and_cast_in_one_launch_by_pairs
     """Up to half of a tile's rows in the mean of three experts; two choices a token."""
     for inner in (192, 256):  # three tiles of 64, and none beside the last one, or four
         sizes = {"tokens": tokens, "inner": inner, "ldb2": inner, "bias1": at(10), "batch_stride_bias1": 2 * inner}
-        made = scaled_layer(**{**LARGE, **sizes})
+        made = scaled_layer(**{**LARGE, **sizes}, gate_limit=float("inf"))  # which still adds 1 to up
         ok(made.set(workspace=allocate(made.workspace())).run())
         *_, first, second, _ = launches()
         if rows == 0:
@@ -65,6 +65,7 @@ def test_groups_of_few_rows_are_multiplied_gated_and_cast_in_one_launch_by_pairs
         assert (first["scale_stride_m"], first["scale_stride_n"]) == strides
         assert (second["a_scale"], second["early"]) == (first["scale_ptr"], entries <= 64)
         assert (first["bias_ptr"], first["b_scale"], first["batch_stride_b_scale"]) == (at(10), at(8), 2)
+        assert (first["gate_limit"], first["gate_shift"]) == (float("inf"), 1.0)
 
 
 @needs(90)

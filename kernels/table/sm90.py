@@ -82,7 +82,7 @@ def persistent_config(
         return None
     # What runs at a time is about square; where a step has two lines, or a tile no buffer, 8, as they were tuned.
     group = max(1, round(math.sqrt(132 * right / left))) if line == 128 and leaves else 8
-    return Config(m, n, k, 4, stages, group_m=group, persistent=True, buffers=buffers, cluster=cluster, across=across)
+    return Config(m, n, k, 8, stages, group_m=group, persistent=True, buffers=buffers, cluster=cluster, across=across)
 
 
 def hopper_variant(

@@ -31,7 +31,7 @@ def grouped_config(problem: Problem, family: Family, m: int, n: int) -> Config:
     if not family.persistent:
         return Config(m, n, k, m // 16, stages)
     boxes = m // RUN if family.swap_ab else 1
-    return Config(m, n, k, 4, stages, parts=parts, persistent=True, a_boxes=boxes)
+    return Config(m, n, k, 8, stages, parts=parts, persistent=True, a_boxes=boxes)
 
 
 def grouped_variant(
@@ -97,7 +97,7 @@ def column_rows(problem: Problem):
     record = PACKED_SM90["columns"]
     for m, n, rate in COLUMN_TILES[: 1 if problem.d == "f32" else 2]:
         stages = min(8, (TARGETS[90].shared_bytes - SPARE) // ((m + n) * 128))
-        config = Config(m, n, 64, 4, stages, persistent=True)
+        config = Config(m, n, 64, 8, stages, persistent=True)
         yield Variant(problem, config, record.kernel, 90, record.guards, rate)
 
 
@@ -128,7 +128,7 @@ def scaled_config(problem: Problem, family: Family, m: int, n: int, cut: str, bl
         leaves += 2 * 4 * (m + n)
     stages = min(8, (TARGETS[90].shared_bytes - SPARE - leaves) // step)
     boxes = m // RUN if family.swap_ab else 1
-    return Config(m, n, 128, 4, stages, parts=parts, persistent=True, a_boxes=boxes, buffers=buffers)
+    return Config(m, n, 128, 8, stages, parts=parts, persistent=True, a_boxes=boxes, buffers=buffers)
 
 
 def scaled_variant(
@@ -221,7 +221,7 @@ def expert_rows(problem: Problem):
             record = EXPERTS_SM90[family]
             of_d = n // (2 if "gated" in gated else 1) // (2 if record.cooperative else 1)
             room = TARGETS[90].shared_bytes - SPARE - 2 * RUN * of_d * DTYPES[problem.d].bytes
-            config = Config(m, n, k, 4, min(8, room // ((m + n) * 2 * k)), parts=m // RUN, persistent=True)
+            config = Config(m, n, k, 8, min(8, room // ((m + n) * 2 * k)), parts=m // RUN, persistent=True)
             rate, tile_ns, byte_cost = speeds[problem.layout[1]]
             counts = "gated" in gated and (family, m, n) in COUNTED
             for counted in (("counted",), ()) if counts else ((),):

@@ -2,6 +2,7 @@
 do those that find nothing to do."""
 
 import contextlib
+import dataclasses
 import random
 from operator import attrgetter
 
@@ -14,6 +15,7 @@ from aot.toolchain import IDLE, offline, scalars_as_written, synchronized_as_wri
 from kernels.table.variants import variants
 
 SEED = random.SystemRandom().randrange(1 << 32)
+TEAMS = ("gemm", "grouped_mm", "moe_mm")
 
 
 def gluon_rows(makes_descriptors: bool) -> dict[str, list]:
@@ -28,13 +30,40 @@ def gluon_rows(makes_descriptors: bool) -> dict[str, list]:
 ROWS = gluon_rows(makes_descriptors=False)
 
 
+def is_team(variant) -> bool:
+    """Whether its warpgroups run the same code (kernels/device/sm90/team.py)."""
+    return variant.config.warps == 8 and variant.family.split != "cluster" and variant.problem.op in TEAMS
+
+
+def for_one_warpgroup(variant):
+    """A team's barriers are assembly, of which the compiler knows nothing. Where one warpgroup runs that code by itself
+    they are its own, in the same places."""
+    return dataclasses.replace(variant, config=dataclasses.replace(variant.config, warps=4))
+
+
 @pytest.mark.parametrize("kernel", sorted(ROWS))
 def test_a_row_of_each_kernel_drawn_anew_has_the_bytes_that_it_has_with_the_passes(monkeypatch, kernel):
     variant = random.Random(f"{SEED} {kernel}").choice(ROWS[kernel])
-    own = shipped(variant)
+    if is_team(variant):
+        variant = for_one_warpgroup(variant)
+        own = compile_variant(variant)
+    else:
+        own = shipped(variant)
     monkeypatch.setattr(aot_compile, "synchronized_as_written", contextlib.nullcontext)
     monkeypatch.setattr(aot_compile, "without_idle_passes", contextlib.nullcontext)
     assert compile_variant(variant).cubin == own.cubin, f"{variant.name} lacks a fence or a barrier (seed {SEED})"
+
+
+@pytest.mark.parametrize("kernel", sorted(k for k, rows in ROWS.items() if any(map(is_team, rows))))
+def test_warpgroups_that_run_the_same_code_meet_nowhere_all_together(kernel):
+    """One may be in another tile than the other: what the compiler does for all threads of a partition, with a barrier
+    of its own, must not be in there. All meet once, before they part."""
+    variant = random.Random(f"{SEED} {kernel}").choice([row for row in ROWS[kernel] if is_team(row)])
+    with offline(variant) as (target, record, cache):
+        *_, ptx = run_triton(variant, target, record, cache, False)
+    _, begun, inside = ptx.partition("shfl.sync.idx.b32 x")
+    assert begun and "bar.sync \t0, 256;" not in inside, f"{variant.name} (seed {SEED})"
+    assert "bar.sync %r" in inside
 
 
 def test_a_kernel_whose_barriers_are_not_written_has_other_bytes_with_the_passes(monkeypatch):

@@ -21,8 +21,10 @@ def handed_on(text: str) -> str:
     return Orders(numbered(text)).unordered(write[-1], read[-1]) or "accepted"
 
 
-def test_a_stage_that_one_thread_hands_on_is_accepted():
-    assert handed_on(RING) == "accepted"
+@pytest.mark.parametrize("number", ["0x0, 0x80", "R44, 0x80"])  # of a team: the warpgroup's own
+def test_a_stage_that_one_thread_hands_on_is_accepted(number):
+    text = RING.replace("0x0, 0x80", number)
+    assert number in text and handed_on(text) == "accepted"
 
 
 UNMET = "no barrier of the warpgroup comes between the load and the arrival"

@@ -51,7 +51,7 @@ class TileScales:
     column: gl.tensor  # where in its block of B's columns the tile begins
 
     @gluon.jit
-    def of_column(self, line, COLUMN: gl.constexpr):
+    def of_column(self, line, COLUMN):
         """B's, of column COLUMN of the tile."""
         place = 0
         if self.ring.PLACES > 1:
@@ -70,7 +70,7 @@ class TileScales:
             return (own,) + self.read_right(parts, at, line, COLUMN + WIDTH, PART + 1)  # noqa: RUF005
 
     @gluon.jit
-    def read(self, parts, at, line, FIRST: gl.constexpr):
+    def read(self, parts, at, line, FIRST):
         """Those of a line of a stage, number `line` of all: the left operand's rows from FIRST on, which this
         warpgroup has, and the right one's for each part of the accumulator."""
         rows: gl.constexpr = gl.SliceLayout(1, parts[0].type.layout)

@@ -9,9 +9,10 @@ tile for itself clears all of it.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 
-from kernels.device.sm90.loader import LINE, thread_number
+from kernels.device.sm90.loader import LINE
+from kernels.device.sm90.team import thread_number
 
 
 @gluon.constexpr_function
@@ -53,11 +54,11 @@ class Edges:
     tail: gl.tensor  # bytes of the last line up to the group's end
     phase: gl.tensor  # of the barrier, at the first step
     meeting: gl.shared_memory_descriptor
-    NUMBER: gl.constexpr  # of this warpgroup
+    number: gl.tensor  # of this warpgroup
     SHARERS: gl.constexpr  # warpgroups of the tile
 
     @gluon.jit
-    def keep(self, stages, step, low, high, HALF: gl.constexpr):
+    def keep(self, stages, step, low, high, half):
         """Of either half of the rows of both operands, each thread of a warpgroup has one."""
         LEFT: gl.constexpr = stages.left.ROWS // 2
         RIGHT: gl.constexpr = stages.right.ROWS // 2
@@ -65,8 +66,8 @@ class Edges:
         slot = step % stages.STAGES
         gl.inline_asm(
             keep_assembly(LEFT), "r,r,r,r,r,r,r,~{memory}",
-            [stages.left.bufs, stages.left.at(slot, HALF * LEFT), stages.right.bufs,
-             stages.right.at(slot, HALF * RIGHT), low, high, thread_number()],
+            [stages.left.bufs, stages.left.at(slot, half * LEFT), stages.right.bufs,
+             stages.right.at(slot, half * RIGHT), low, high, thread_number() % 128],
             [], is_pure=False,
         )  # fmt: skip
 
@@ -77,25 +78,25 @@ class Edges:
             low = gl.where(step == self.first, self.head, 0)
             high = gl.where(step == self.final, self.tail, LINE)
             if self.SHARERS == 2:
-                self.keep(stages, step, low, high, self.NUMBER)
+                self.keep(stages, step, low, high, self.number)
             else:
                 self.keep(stages, step, low, high, 0)
                 self.keep(stages, step, low, high, 1)
             fence_async_shared()  # the tensor cores read what was written here
-            gl.barrier()
+            stages.team.meet()
             if self.SHARERS == 2:
                 bar = self.meeting.index(0)
-                mbarrier.arrive(bar, count=1)
-                gl.barrier()  # all are past the wait before this one
-                mbarrier.wait(bar, self.phase ^ (step != self.first).to(gl.int32))
+                stages.team.tell(bar)
+                stages.team.meet()  # all are past the wait before this one
+                stages.team.wait(bar, self.phase ^ (step != self.first).to(gl.int32))
 
 
 @gluon.jit
-def edges_of(work, met, meeting, NUMBER: gl.constexpr, SHARERS: gl.constexpr):
+def edges_of(work, met, meeting, number, SHARERS: gl.constexpr):
     """Those of a tile before which its warpgroups met so many times; and how many times they have met behind it."""
     final = work.step + gl.maximum(work.count, 1) - 1
     edges = Edges(
-        work.step, final, work.last >> 16, work.last & 0xFFFF, met & 1, meeting, NUMBER, SHARERS
+        work.step, final, work.last >> 16, work.last & 0xFFFF, met & 1, meeting, number, SHARERS
     )  # fmt: skip
     return edges, met + gl.minimum(work.count, 2)
 

@@ -2,10 +2,12 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma
 
 from kernels.device.portable.tiles import activate
 from kernels.device.sm90.loader import barriers
+from kernels.device.sm90.output_assembly import box_facts, fetch_box, send_box
+from kernels.device.sm90.team_layouts import of_all
 
 
 @gluon.aggregate
@@ -29,12 +31,12 @@ class Epilogue:
             return ()
 
     @gluon.jit
-    def spread(self, asked, CONSUMER: gl.constexpr):
+    def spread(self, asked, CONSUMER, team):
         if len(self.scales) > 0:
-            self.scales[0].spread(asked, self.alpha, CONSUMER)
+            self.scales[0].spread(asked, self.alpha, CONSUMER, team)
 
     @gluon.jit
-    def scaled(self, acc, CONSUMER: gl.constexpr, COLUMN: gl.constexpr):
+    def scaled(self, acc, CONSUMER, COLUMN: gl.constexpr):
         """The sum times alpha and the operands' scales, of the part of a tile that begins at this column. With scales
         alpha is the one that spread() had."""
         if len(self.scales) > 0:
@@ -95,9 +97,12 @@ class Output:
     epilogue: Epilogue
     MOST: gl.constexpr  # width of the widest
     BUFFERS: gl.constexpr
+    SYMBOL: gl.constexpr  # of the entry point, whose parameters C's and D's tensor maps are
+    C_MAP: gl.constexpr  # number of the first of them
+    D_MAP: gl.constexpr
 
     @gluon.jit
-    def stage(self, parts, i: gl.constexpr, CONSUMER: gl.constexpr, phase, row, col, epilogue):
+    def stage(self, parts, i: gl.constexpr, CONSUMER, phase, row, col, epilogue, team):
         """Part number i finished and in a buffer of this consumer; row and column are those of D. Returns the buffer,
         and the phase that C's barrier has next."""
         WHICH: gl.constexpr = which(parts, self.MOST, i)
@@ -109,35 +114,42 @@ class Output:
         acc = epilogue.scaled(parts[i], CONSUMER, columns_before(parts, i))
         # The next tile begins with the first buffer again, which the last part of this one may have left by.
         tma.store_wait(pendings=self.BUFFERS - 1 if i > 0 or len(parts) % self.BUFFERS == 0 else 0)
-        gl.barrier()  # one thread has waited for the buffer to be read, all write to it
+        team.meet()  # one thread has waited for the buffer to be read, all write to it
         if epilogue.beta != 0.0:
-            mbarrier.expect(bar, c_desc.nbytes_per_cta)
-            gl.barrier()  # one thread expects, another asks
-            tma.async_load(c_desc, [row, col], bar, buf)
-            mbarrier.wait(bar, phase)
+            FETCH: gl.constexpr = fetch_box(self.SYMBOL, self.C_MAP + 5 * WHICH, box_facts(c_desc))
+            given = (team.at(buf), row, col, team.warp, team.at(bar))
+            gl.inline_asm(FETCH, "r,r,r,r,r,~{memory}", given, [], is_pure=False)
+            team.wait(bar, phase)
             phase ^= 1
-            gl.barrier()  # all are past the barrier, which the next part waits for again
+            team.meet()  # all are past the barrier, which the next part waits for again
             acc += epilogue.beta * seen.load(acc.type.layout).to(gl.float32)
-            gl.barrier()  # C is read before D is written there
+            team.meet()  # C is read before D is written there
         seen.store(epilogue.finish(acc, row, col).to(c_desc.dtype))
         fence_async_shared()
-        gl.barrier()  # all have written before one thread lets TMA read
+        team.meet()  # all have written before one thread lets TMA read
         return buf, phase
 
     @gluon.jit
-    def begin(self, unit, left, right):
+    def send(self, buf, row, col, team, WHICH: gl.constexpr = 0):
+        """It on its way to memory, by box number WHICH."""
+        SEND: gl.constexpr = send_box(self.SYMBOL, self.D_MAP + 5 * WHICH, box_facts(self.d_descs[WHICH]))
+        given = (team.at(buf), row, col, team.warp)
+        gl.inline_asm(SEND, "r,r,r,r,~{memory}", given, [], is_pure=False)
+
+    @gluon.jit
+    def begin(self, unit, left, right, team):
         """Before a tile is multiplied whose first rows of the left and of the right operand these are. What it returns
         its `store` is given."""
         return self.epilogue.ask(left, right)
 
     @gluon.jit
-    def store(self, parts, CONSUMER: gl.constexpr, phase, left, right, unit, asked):
-        self.epilogue.spread(asked, CONSUMER)
+    def store(self, parts, CONSUMER, phase, left, right, unit, asked, team):
+        self.epilogue.spread(asked, CONSUMER, team)
         SWAP: gl.constexpr = self.epilogue.SWAP
         for i in gl.static_range(len(parts)):
             row, col = (right, left) if SWAP else (left, right)
-            buf, phase = self.stage(parts, i, CONSUMER, phase, row, col, self.epilogue)
-            tma.async_store(self.d_descs[which(parts, self.MOST, i)], [row, col], buf)
+            buf, phase = self.stage(parts, i, CONSUMER, phase, row, col, self.epilogue, team)
+            self.send(buf, row, col, team, which(parts, self.MOST, i))
             right += parts[i].shape[1]
         return phase
 
@@ -148,12 +160,16 @@ class Output:
 
 @gluon.jit
 def make_output(
-    c_descs, d_descs, epilogue, CONSUMERS: gl.constexpr, BUFFERS: gl.constexpr = 1, IN_CLUSTER: gl.constexpr = False
-):
+    c_descs, d_descs, epilogue, CONSUMERS: gl.constexpr, BUFFERS: gl.constexpr = 1, IN_CLUSTER: gl.constexpr = False,
+    SYMBOL: gl.constexpr = "", C_MAP: gl.constexpr = 10,
+):  # fmt: skip
     SHAPE: gl.constexpr = [CONSUMERS * BUFFERS] + d_descs[0].block_type.shape  # noqa: RUF005
     MOST: gl.constexpr = d_descs[0].block_type.shape[0 if epilogue.SWAP else 1]
     bufs = gl.allocate_shared_memory(d_descs[0].dtype, SHAPE, d_descs[0].layout)
-    return Output(c_descs, d_descs, bufs, barriers(CONSUMERS, 1, IN_CLUSTER), epilogue, MOST, BUFFERS)
+    return Output(
+        c_descs, d_descs, bufs, barriers(CONSUMERS, 1, IN_CLUSTER), epilogue, MOST, BUFFERS, SYMBOL,
+        C_MAP, C_MAP + 5 * len(c_descs),
+    )  # fmt: skip
 
 
 @gluon.jit
@@ -178,22 +194,21 @@ class MaskedOutput:
     MOST: gl.constexpr
 
     @gluon.jit
-    def begin(self, unit, row, col):
+    def begin(self, unit, row, col, team):
         return self.epilogue.ask(row, col)
 
     @gluon.jit
-    def store(self, parts, CONSUMER: gl.constexpr, phase, row, col, unit, asked):
-        self.epilogue.spread(asked, CONSUMER)
+    def store(self, parts, CONSUMER, phase, row, col, unit, asked, team):
+        self.epilogue.spread(asked, CONSUMER, team)
         for i in gl.static_range(len(parts)):
-            acc = parts[i]
-            rows = row + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
+            acc, first = of_all(self.epilogue.scaled(parts[i], CONSUMER, columns_before(parts, i)))
+            rows = row - first + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
             cols = col + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
             inside = (rows[:, None] < self.M) & (cols[None, :] < self.epilogue.N)
-            acc = self.epilogue.scaled(acc, CONSUMER, columns_before(parts, i))
             if self.epilogue.beta != 0.0:
                 at = rows.to(gl.int64)[:, None] * self.ldc + cols[None, :]
                 acc += self.epilogue.beta * gl.load(self.c_ptr + at, mask=inside, other=0.0).to(gl.float32)
-            acc = as_stored(self.epilogue.finish(acc, row, col), self.d_ptr.dtype.element_ty)
+            acc = as_stored(self.epilogue.finish(acc, row - first, col), self.d_ptr.dtype.element_ty)
             gl.store(self.d_ptr + (rows.to(gl.int64)[:, None] * self.ldd + cols[None, :]), acc, mask=inside)
             col += parts[i].shape[1]
         return phase
@@ -203,84 +218,6 @@ class MaskedOutput:
         pass
 
 
-@gluon.jit
-def places(part, FIRST: gl.constexpr, WIDTH: gl.constexpr):
-    """Where a part's elements stand among those of a tile of WIDTH columns, the part's first one FIRST."""
-    rows = gl.arange(0, part.shape[0], gl.SliceLayout(1, part.type.layout))
-    cols = gl.arange(0, part.shape[1], gl.SliceLayout(0, part.type.layout))
-    return rows[:, None] * WIDTH + FIRST + cols[None, :]
-
-
 @gluon.constexpr_function
 def columns_before(parts, i):
     return sum(part.type.shape[1] for part in parts[:i])
-
-
-@gluon.aggregate
-class SplitOutput:
-    """Slices of one tile reduce in the workspace: the last to arrive adds all of them, in order, and stores the tile.
-
-    `semaphores` has one int64 for each tile, of any content: epoch << 8 | arrivals while a tile's slices arrive, where
-    the epoch is this launch's own, and 0 afterwards, so that a replay of the launch starts anew.
-    """
-
-    out: Output
-    partials: gl.tensor  # float32, [tile][split][rows][cols]
-    semaphores: gl.tensor
-    epoch: gl.tensor
-    splits: gl.tensor
-    MOST: gl.constexpr
-
-    @gluon.jit
-    def begin(self, unit, left, right):
-        """Make the tile's slot this launch's own, off the critical path: whoever comes first does it."""
-        slot = self.semaphores + unit // self.splits
-        fresh = self.epoch << 8
-        gl.barrier()  # what an atomic brings goes to all warps by the same memory, tile after tile
-        seen = gl.atomic_cas(slot, gl.to_tensor(0).to(gl.int64), fresh, sem="relaxed")
-        if (seen != 0) & (seen >> 8 != self.epoch):
-            gl.atomic_cas(slot, seen, fresh, sem="relaxed")
-        return self.out.begin(unit, left, right)
-
-    @gluon.jit
-    def sum_of_part(self, part, first, PLACE: gl.constexpr, WIDTH: gl.constexpr):
-        """Of all slices, in order; several loads in flight, as many as registers hold: one at a time would wait for L2
-        at each."""
-        SIZE: gl.constexpr = part.shape[0] * WIDTH
-        DEPTH: gl.constexpr = 16 if SIZE <= 1024 else max(16384 // SIZE, 1)
-        inside = places(part, PLACE, WIDTH)
-        total = gl.zeros_like(part)
-        for i in range(0, self.splits, DEPTH):
-            for j in gl.static_range(DEPTH):
-                here = (i + j < self.splits) & (inside >= 0)
-                total += gl.load(first + (i + j) * SIZE + inside, mask=here, other=0.0, cache_modifier=".cg")
-        return total
-
-    @gluon.jit
-    def sums(self, parts, first, WIDTH: gl.constexpr, PART: gl.constexpr = 0):
-        """The sums of parts from number PART on."""
-        own = (self.sum_of_part(parts[PART], first, columns_before(parts, PART), WIDTH),)
-        if len(parts) == PART + 1:
-            return own
-        else:
-            return own + self.sums(parts, first, WIDTH, PART + 1)
-
-    @gluon.jit
-    def store(self, parts, CONSUMER: gl.constexpr, phase, left, right, unit, asked):
-        WIDTH: gl.constexpr = columns_before(parts, len(parts))
-        SIZE: gl.constexpr = parts[0].shape[0] * WIDTH
-        tile = unit // self.splits
-        for i in gl.static_range(len(parts)):
-            at = places(parts[i], columns_before(parts, i), WIDTH)
-            gl.store(self.partials + unit.to(gl.int64) * SIZE + at, parts[i])
-        gl.barrier()  # every warp's part is written before the arrival is told
-        before = gl.atomic_add(self.semaphores + tile, gl.to_tensor(1).to(gl.int64), sem="acq_rel")
-        if (before & 255) + 1 == self.splits:
-            first = self.partials + (tile * self.splits).to(gl.int64) * SIZE
-            phase = self.out.store(self.sums(parts, first, WIDTH), CONSUMER, phase, left, right, unit, asked)
-            gl.atomic_xchg(self.semaphores + tile, gl.to_tensor(0).to(gl.int64), sem="relaxed")
-        return phase
-
-    @gluon.jit
-    def drain(self):
-        self.out.drain()

@@ -14,8 +14,8 @@ from kernels.device.sm90.loader import (
     make_described,
     make_operand,
     prefetch_maps,
-    thread_number,
 )
+from kernels.device.sm90.team import alone, thread_number
 
 COPIERS = gl.constexpr(128)  # threads
 AT_ONCE = gl.constexpr(16)  # rows that they copy a line of
@@ -142,4 +142,4 @@ def make_gathered_stages(
     left = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, not TRANS_B, B, 1, 1, 0, HALVES)
     right = make_operand(dtype, [8, 64], layout, STAGES, BLOCK_M, BLOCK_K, False, "")
     empty, ready = barriers(STAGES, OWNERS), barriers(STAGES, 1 + COPIERS)
-    return Stages(left, right, empty, ready, gl.to_tensor(0), STAGES, BLOCK_K, 1, 1, True, 3, False, True)
+    return Stages(left, right, empty, ready, gl.to_tensor(0), STAGES, BLOCK_K, 1, 1, True, 3, False, True, alone())

@@ -20,16 +20,17 @@ predecessor before it touches memory.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.block_scales import arrivals, bring_partition, make_block_scales, tile_scales
-from kernels.device.sm90.epilogue import Epilogue, MaskedOutput, SplitOutput, make_output
+from kernels.device.sm90.epilogue import Epilogue, MaskedOutput, make_output
 from kernels.device.sm90.loader import barriers, begin_first, load_partition, make_stages, meet, prefetch_maps
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import multiply_promoted
 from kernels.device.sm90.scales import make_scales
 from kernels.device.sm90.scheduler import Tiles
+from kernels.device.sm90.split_output import make_split_output
+from kernels.device.sm90.team import Team, make_team
 
 
 @gluon.aggregate
@@ -43,33 +44,37 @@ class Ahead:
     left: gl.tensor
     right: gl.tensor
     ahead: gl.tensor  # the next unit, or the last of all where there is none
+    team: Team
 
     @gluon.jit
     def do(self):
-        asked = self.out.begin(self.unit, self.left, self.right)
+        asked = self.out.begin(self.unit, self.left, self.right, self.team)
         left, right = self.tiles.place(self.ahead)
         return asked, left, right
 
 
 @gluon.jit
 def consume(
-    tiles, stages, out, turns, blocks, NUMBER: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr,
+    tiles, stages, out, turns, blocks, FIRST: gl.constexpr, ROWS: gl.constexpr, PINGPONG: gl.constexpr,
     PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """A warpgroup: multiply and store its ROWS rows of every unit or, with pingpong, of every second one."""
-    FIRST: gl.constexpr = 0 if PINGPONG else NUMBER * ROWS
+    """All warpgroups here, from number FIRST on: each multiplies and stores its ROWS rows of every unit or, with
+    pingpong, of every second one."""
+    team = make_team(tiles.CLUSTER > 1)
+    number = FIRST + team.number
+    own = 0 if PINGPONG else number * ROWS  # its first row of the left operand
     meet(tiles.CLUSTER)
-    stages = stages.of_consumer()
+    stages = stages.of_consumer(team)
     first = tiles.first()
     stride = tiles.stride()
     step = 0
     if PINGPONG:
-        if NUMBER == 1:
+        if number == 1:
             _, step = tiles.steps(first)  # those of the other consumer's first unit
-        first += NUMBER * stride
+        first += number * stride
         stride *= 2
     phase = 0
-    turn = 1 - NUMBER  # the first consumer need not wait for its first turn
+    turn = 1 - number  # the first consumer need not wait for its first turn
     next_left, next_right = tiles.place(first)
     gdc_wait()  # what the kernel before this one reads may be our D, what it writes our C
     for unit in range(first, tiles.count(), stride):
@@ -78,30 +83,30 @@ def consume(
         start, count = tiles.steps(unit)
         if PROMOTE and not PINGPONG:
             parts = zero_parts(ROWS, tiles.RIGHT, out.MOST)
-            own = tile_scales(blocks, left, right, start * stages.left.LINES)
-            ahead = Ahead(out, tiles, unit, left + FIRST, right, gl.minimum(unit + stride, tiles.count() - 1))
+            scales = tile_scales(blocks, left, right, start * stages.left.LINES)
+            ahead = Ahead(out, tiles, unit, left + own, right, gl.minimum(unit + stride, tiles.count() - 1), team)
             parts, step, done = multiply_promoted(
-                parts, stages, own, step, count, FIRST, tiles.RIGHT, REGISTERS, True, (), (ahead,)
+                parts, stages, scales, step, count, own, tiles.RIGHT, REGISTERS, True, (), (ahead,)
             )
             asked, next_left, next_right = done
         else:
-            asked = out.begin(unit, left + FIRST, right)
+            asked = out.begin(unit, left + own, right, team)
             parts = zero_parts(ROWS, tiles.RIGHT, out.MOST)
             if PINGPONG:
-                mbarrier.wait(turns.index(NUMBER), turn)
+                team.wait(turns.index(number), turn)
                 turn ^= 1
             if PROMOTE:
-                own = tile_scales(blocks, left, right, start * stages.left.LINES)
+                scales = tile_scales(blocks, left, right, start * stages.left.LINES)
                 parts, step, _ = multiply_promoted(
-                    parts, stages, own, step, count, FIRST, tiles.RIGHT, REGISTERS, False
+                    parts, stages, scales, step, count, own, tiles.RIGHT, REGISTERS, False
                 )  # fmt: skip
             else:
                 last = stages.BLOCK_K
                 if not tiles.SPLIT:
                     last = tiles.K - (start + count - 1) * stages.BLOCK_K
-                parts, step = multiply(parts, stages, step, count, last, FIRST, tiles.RIGHT, CUT=not tiles.SPLIT)
+                parts, step = multiply(parts, stages, step, count, last, own, tiles.RIGHT, CUT=not tiles.SPLIT)
             if PINGPONG:
-                mbarrier.arrive(turns.index(1 - NUMBER), count=1)
+                team.tell(turns.index(1 - number))
             if unit + stride < tiles.count():
                 next_left, next_right = tiles.place(unit + stride)  # other products are under way
         if not PROMOTE:
@@ -110,7 +115,7 @@ def consume(
         if PINGPONG:
             _, others = tiles.steps(unit + stride // 2)
             step += others
-        phase = out.store(parts, NUMBER, phase, left + FIRST, right, unit, asked)
+        phase = out.store(parts, number, phase, left + own, right, unit, asked, team)
     out.drain()
 
 
@@ -146,47 +151,43 @@ def run(
         gl.warp_specialize(
             [
                 (consume, (tiles, stages, out, turns, blocks, 0, ROWS, PINGPONG, PROMOTE, FEW)),
-                (consume, (tiles, stages, out, turns, blocks, 1, ROWS, PINGPONG, PROMOTE, FEW)),
                 (consume, (tiles, stages, out, turns, blocks, 2, ROWS, PINGPONG, PROMOTE, FEW)),
                 (load_partition, (tiles, stages)),
                 (bring_partition, (tiles, stages, blocks[0])) if len(blocks) > 0 else (meet, (tiles.CLUSTER,)),
                 (meet, (tiles.CLUSTER,)),
             ],
-            [4, 4, 1, 1, 2],
-            [FEW, FEW, 40, 40, 40],
+            [4, 1, 1, 2],
+            [FEW, 40, 40, 40],
         )
     elif tiles.CLUSTER > 1:
         gl.warp_specialize(
             [
                 (consume, (tiles, stages, out, turns, blocks, 0, ROWS, PINGPONG, PROMOTE, MANY)),
-                (consume, (tiles, stages, out, turns, blocks, 1, ROWS, PINGPONG, PROMOTE, MANY)),
                 (load_partition, (tiles, stages)),
                 (bring_partition, (tiles, stages, blocks[0])) if len(blocks) > 0 else (meet, (tiles.CLUSTER,)),
                 (meet, (tiles.CLUSTER,)),
             ],
-            [4, 1, 1, 2],
-            [MANY, 40, 40, 40],
+            [1, 1, 2],
+            [40, 40, 40],
         )
     elif len(blocks) > 0:
         gl.warp_specialize(
             [
                 (consume, (tiles, stages, out, turns, blocks, 0, ROWS, PINGPONG, PROMOTE, MANY)),
-                (consume, (tiles, stages, out, turns, blocks, 1, ROWS, PINGPONG, PROMOTE, MANY)),
                 (load_partition, (tiles, stages)),
                 (bring_partition, (tiles, stages, blocks[0])),
             ],
-            [4, 1, 1],
-            [MANY, 40, 40],
+            [1, 1],
+            [40, 40],
         )
     else:
         gl.warp_specialize(
             [
                 (consume, (tiles, stages, out, turns, blocks, 0, ROWS, PINGPONG, PROMOTE, MANY)),
-                (consume, (tiles, stages, out, turns, blocks, 1, ROWS, PINGPONG, PROMOTE, MANY)),
                 (load_partition, (tiles, stages)),
             ],
-            [4, 1],
-            [MANY, 40],
+            [1],
+            [40],
         )
 
 
@@ -218,7 +219,7 @@ def store_by_tma(
         stages, SWAP, BLOCKS,
     )  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
-    out = make_output(c_descs, d_descs, epilogue, CONSUMERS, BUFFERS, CLUSTER > 1)
+    out = make_output(c_descs, d_descs, epilogue, CONSUMERS, BUFFERS, CLUSTER > 1, SYMBOL)
     run(tiles, stages, out, blocks, CONSUMERS, LEFT // OWNERS, PINGPONG, PROMOTE)
 
 
@@ -281,9 +282,9 @@ def gemm_split(
         stages, SWAP, BLOCKS,
     )  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
-    out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS)
-    own = SplitOutput(out, partials, semaphores, epoch, splits, out.MOST)
-    run(tiles, stages, own, blocks, 2, LEFT, True, PROMOTE)
+    out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS, False, SYMBOL)
+    split = make_split_output(out, partials, semaphores, epoch, splits)
+    run(tiles, stages, split, blocks, 2, LEFT, True, PROMOTE)
 
 
 @gluon.jit

@@ -13,11 +13,12 @@ from triton.experimental.gluon import language as gl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.device.sm90.epilogue import Epilogue, columns_before
-from kernels.device.sm90.loader import kept, make_stages, thread_number
+from kernels.device.sm90.loader import kept, make_stages
 from kernels.device.sm90.mainloop import multiply_step, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import add_parts, multiply_line
 from kernels.device.sm90.raster import place_of, quotient
 from kernels.device.sm90.scheduler import slice_of
+from kernels.device.sm90.team import thread_number
 
 MOST = gl.constexpr(8)  # blocks in a cluster that every device can hold
 
@@ -111,7 +112,7 @@ def multiply_slice(stages, source, count, ROWS: gl.constexpr, WIDTH: gl.constexp
     gl.barrier()  # one thread has made the barriers, another loads
     for step in gl.static_range(stages.STAGES - 1):
         source.fetch(stages, step, step < count)
-    parts = zero_parts(ROWS, WIDTH, widest_part(WIDTH))
+    parts = zero_parts(ROWS, WIDTH, widest_part(WIDTH), TOGETHER=True)
     for step in range(count):
         stages.wait_ready(step)
         if source.CLEAR:

@@ -14,6 +14,7 @@ from kernels.device.sm90.epilogue import columns_before
 from kernels.device.sm90.gemm import run
 from kernels.device.sm90.loader import kept, make_stages
 from kernels.device.sm90.raster import place_of
+from kernels.device.sm90.team_layouts import of_all
 
 
 @gluon.aggregate
@@ -96,25 +97,26 @@ class Partials:
     MOST: gl.constexpr  # columns of a part of the accumulator
 
     @gluon.jit
-    def begin(self, unit, left, right):
+    def begin(self, unit, left, right, team):
         return ()
 
     @gluon.jit
-    def store(self, parts, CONSUMER: gl.constexpr, phase, left, right, unit, asked):
+    def store(self, parts, number, phase, left, right, unit, asked, team):
         LEFT: gl.constexpr = self.runs.LEFT
         RIGHT: gl.constexpr = self.runs.RIGHT
         CLUSTER: gl.constexpr = self.runs.CLUSTER
-        FIRST: gl.constexpr = CONSUMER * parts[0].shape[0] if self.SHARERS > 1 else 0
+        own = number * parts[0].shape[0] if self.SHARERS > 1 else 0
         place = (gl.program_id(0) // CLUSTER + self.runs.tile(unit)) * CLUSTER + gl.program_id(0) % CLUSTER
         for i in gl.static_range(len(parts)):
-            left = FIRST + gl.arange(0, parts[i].shape[0], gl.SliceLayout(1, parts[i].type.layout))
-            right = gl.arange(0, parts[i].shape[1], gl.SliceLayout(0, parts[i].type.layout))
+            part, first = of_all(parts[i])
+            left = own - first + gl.arange(0, part.shape[0], gl.SliceLayout(1, part.type.layout))
+            right = gl.arange(0, part.shape[1], gl.SliceLayout(0, part.type.layout))
             right += columns_before(parts, i)
             # In 64 bits a thread's places are one and constants from there on; in 32 the compiler keeps each, and works
             # them out ahead of the sum.
             left, right = left.to(gl.int64), right.to(gl.int64)
             at = right[None, :] * LEFT + left[:, None] if self.SWAP else left[:, None] * RIGHT + right[None, :]
-            gl.store(self.to + place * (LEFT * RIGHT) + at, parts[i])
+            gl.store(self.to + place * (LEFT * RIGHT) + at, part)
         return phase
 
     @gluon.jit

@@ -17,6 +17,7 @@ from kernels.device.sm90.epilogue import Epilogue
 from kernels.device.sm90.grouped_mm_pingpong import multiply_tile
 from kernels.device.sm90.loader import Operand, Stages, barriers
 from kernels.device.sm90.mainloop import zero_parts
+from kernels.device.sm90.team import alone
 from kernels.device.sm90.tile_queue import WorkTile, make_queue
 
 MANY = gl.constexpr(256)  # groups that are passed over together: one warp has few registers here
@@ -284,7 +285,8 @@ def grouped_gemm_pingpong(
     left = buffers_for(a_desc, STAGES, BLOCK_M, TRANS_A)
     right = buffers_for(b_desc, STAGES, BLOCK_N, not TRANS_B)
     stages = Stages(
-        left, right, barriers(STAGES), barriers(STAGES), gl.to_tensor(0), STAGES, BLOCK_K, 1, 1, False, 2, False, False
+        left, right, barriers(STAGES), barriers(STAGES), gl.to_tensor(0), STAGES, BLOCK_K, 1, 1, False, 2, False, False,
+        alone(),
     )  # fmt: skip
     tables = Tables(
         a_ptrs, b_ptrs, group_m, group_n, group_k, group_lda, group_ldb, groups, alpha != 0.0,

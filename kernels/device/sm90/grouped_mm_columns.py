@@ -8,13 +8,14 @@ of a row.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.portable.tiles import activate
 from kernels.device.sm90.groups import Groups, load_ragged
 from kernels.device.sm90.loader import barriers, make_stages
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
+from kernels.device.sm90.team import make_team
+from kernels.device.sm90.team_layouts import of_all
 from kernels.device.sm90.tile_queue import make_queue
 
 RUN = gl.constexpr(16)  # rows of D that are stored at a time: registers hold the places of no more
@@ -40,7 +41,8 @@ class ColumnsOutput:
     @gluon.jit
     def store(self, acc, work, row):
         """A tile's rows of D from `row` on: its first column is work.row, and work.end one past its group's last."""
-        cols = work.row + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
+        acc, first = of_all(acc)
+        cols = work.row - first + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
         rows = row + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
         inside = (cols[:, None] < work.end) & (rows[None, :] < self.M)
         acc *= self.alpha
@@ -56,11 +58,11 @@ class ColumnsOutput:
         gl.store(self.d_ptr + at, acc.to(self.d_ptr.dtype.element_ty), mask=inside)
 
     @gluon.jit
-    def zero_columns(self, first, CONSUMER: gl.constexpr):
-        """Those of D from `first` on, where the last group ends."""
-        WIDTH: gl.constexpr = 128
-        layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-        for row in range(2 * gl.program_id(0) + CONSUMER, self.M, 2 * gl.num_programs(0)):
+    def zero_columns(self, first):
+        """Those of D from `first` on, where the last group ends; by all threads that are here, each by itself."""
+        WIDTH: gl.constexpr = 32 * gl.num_warps()
+        layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+        for row in range(gl.program_id(0), self.M, gl.num_programs(0)):
             for col in range(first, self.N, WIDTH):
                 cols = col + gl.arange(0, WIDTH, layout)
                 at = gl.to_tensor(row).to(gl.int64) * self.ldd + cols
@@ -68,28 +70,29 @@ class ColumnsOutput:
 
 
 @gluon.jit
-def consume(
-    stages, queue, out, turns, zero_tail, FIRST: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr
-):  # fmt: skip
-    """Four warps: multiply and store every second tile of this program, beginning with tile FIRST."""
+def consume(stages, queue, out, turns, zero_tail, LEFT: gl.constexpr, RIGHT: gl.constexpr):
+    """Two warpgroups: each multiplies and stores every second tile of this program."""
+    team = make_team()
+    number = team.number
+    stages = stages.of_consumer(team)
     gdc_wait()  # what the kernel before this one reads may be our D, what it writes our C
-    turn = 1 - FIRST  # the first consumer need not wait for its first turn
-    n = FIRST
-    work = queue.receive(n)
+    turn = 1 - number  # the first consumer need not wait for its first turn
+    n = number
+    work = queue.receive(n, team)
     while work.count >= 0:
         parts = zero_parts(LEFT, RIGHT, RUN)
-        mbarrier.wait(turns.index(FIRST), turn)
+        team.wait(turns.index(number), turn)
         turn ^= 1
         parts, step = multiply(parts, stages, work.step, work.count, work.last, 0, RIGHT)
-        mbarrier.arrive(turns.index(1 - FIRST), count=1)
+        team.tell(turns.index(1 - number))
         parts = wait_for_parts(parts, RIGHT)
         stages.release(step + stages.STAGES - 1)
         for i in gl.static_range(len(parts)):
             out.store(parts[i], work, work.col + i * RUN)
         n += 2
-        work = queue.receive(n)
+        work = queue.receive(n, team)
     if zero_tail != 0:
-        out.zero_columns(work.row, FIRST)
+        out.zero_columns(work.row)
 
 
 @gluon.jit
@@ -113,10 +116,9 @@ def grouped_mm_columns(
     turns = barriers(2)
     gl.warp_specialize(
         [
-            (consume, (stages, queue, out, turns, zero_tail, 0, BLOCK_N, BLOCK_M)),
-            (consume, (stages, queue, out, turns, zero_tail, 1, BLOCK_N, BLOCK_M)),
+            (consume, (stages, queue, out, turns, zero_tail, BLOCK_N, BLOCK_M)),
             (load_ragged, (groups_at, stages, queue)),
         ],
-        [4, 1],
-        [232, 40],
+        [1],
+        [40],
     )

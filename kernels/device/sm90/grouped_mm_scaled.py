@@ -13,7 +13,6 @@ group begins inside a line: edges.py.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.block_scales import ScaleLoader, arrivals, bring_queued, make_block_scales, tile_scales
@@ -26,6 +25,7 @@ from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.promote import multiply_promoted
 from kernels.device.sm90.scales import Scales, make_scales
 from kernels.device.sm90.scheduler import Tiles
+from kernels.device.sm90.team import make_team
 from kernels.device.sm90.tickets import make_tickets
 from kernels.device.sm90.tile_queue import NoQueue, WorkTile, make_queue
 
@@ -34,18 +34,18 @@ GRAIN = gl.constexpr(32)  # rows of A: the widths that tiles are multiplied in
 
 @gluon.jit
 def multiply_height(
-    stages, blocks, parts, turns, work, edges, NUMBER: gl.constexpr, FIRST: gl.constexpr, HEIGHT: gl.constexpr,
-    MOST: gl.constexpr, COOP: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
+    stages, blocks, parts, turns, work, edges, number, first, HEIGHT: gl.constexpr, MOST: gl.constexpr,
+    COOP: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """The tile's sum in the least width from HEIGHT to MOST, in steps of GRAIN, that holds its rows of A."""
     if HEIGHT < MOST:
         if work.height <= HEIGHT:
             parts = multiply_height(
-                stages, blocks, parts, turns, work, edges, NUMBER, FIRST, HEIGHT, HEIGHT, COOP, PROMOTE, REGISTERS
+                stages, blocks, parts, turns, work, edges, number, first, HEIGHT, HEIGHT, COOP, PROMOTE, REGISTERS
             )
         else:
             parts = multiply_height(
-                stages, blocks, parts, turns, work, edges, NUMBER, FIRST, HEIGHT + GRAIN, MOST, COOP, PROMOTE, REGISTERS
+                stages, blocks, parts, turns, work, edges, number, first, HEIGHT + GRAIN, MOST, COOP, PROMOTE, REGISTERS
             )
         return parts
     else:
@@ -53,25 +53,25 @@ def multiply_height(
         own = parts[:COUNT]
         if PROMOTE:
             own, _, _ = multiply_promoted(
-                own, stages, blocks, work.step, work.count, FIRST, HEIGHT, REGISTERS, COOP, edges
+                own, stages, blocks, work.step, work.count, first, HEIGHT, REGISTERS, COOP, edges
             )
             if not COOP:
-                mbarrier.arrive(turns.index(1 - NUMBER), count=1)
+                stages.team.tell(turns.index(1 - number))
         else:
             own, step = multiply(
-                own, stages, work.step, work.count, work.last, FIRST, HEIGHT, TO_ZEROS=stages.SWAP, edges=edges
+                own, stages, work.step, work.count, work.last, first, HEIGHT, TO_ZEROS=stages.SWAP, edges=edges
             )
             if not COOP:
-                mbarrier.arrive(turns.index(1 - NUMBER), count=1)
+                stages.team.tell(turns.index(1 - number))
             own = wait_for_parts(own, HEIGHT)
             stages.release(step + stages.STAGES - 1)
         return own + parts[COUNT:]
 
 
 @gluon.jit
-def part_of(work, FIRST: gl.constexpr):
-    """The part of a shared tile from row FIRST on."""
-    return WorkTile(work.row + FIRST, work.end, work.col, work.group, work.step, work.count, work.last, work.height)
+def part_of(work, first):
+    """The part of a shared tile from row `first` on."""
+    return WorkTile(work.row + first, work.end, work.col, work.group, work.step, work.count, work.last, work.height)
 
 
 @gluon.jit
@@ -105,61 +105,64 @@ def let_go(stages, work):
 
 @gluon.jit
 def consume(
-    stages, queue, out, turns, blocks, a_stride, b_stride, d_step, NUMBER: gl.constexpr, ROWS: gl.constexpr,
-    WIDTH: gl.constexpr, COOP: gl.constexpr, EQUAL: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
+    stages, queue, out, turns, blocks, a_stride, b_stride, d_step, ROWS: gl.constexpr, WIDTH: gl.constexpr,
+    COOP: gl.constexpr, EQUAL: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """Four warps: multiply and store every second tile, or COOP, half the rows of each. ROWS are those of the
-    tensor cores, WIDTH their columns: with operands swapped columns of B, and rows of A."""
+    """Two warpgroups: each multiplies and stores every second tile, or COOP, half the rows of each. ROWS are those of
+    the tensor cores, WIDTH their columns: with operands swapped columns of B, and rows of A."""
+    team = make_team()
+    number = team.number
+    stages = stages.of_consumer(team)
     SWAP: gl.constexpr = stages.SWAP
-    FIRST: gl.constexpr = NUMBER * ROWS if COOP else 0
+    first = number * ROWS if COOP else 0
     MOST: gl.constexpr = out.out.MOST
     GRAINS: gl.constexpr = GRAIN if SWAP and WIDTH > GRAIN else WIDTH
     gdc_wait()  # what the kernel before this one reads may be our D, what it writes our C
     phase = 0
-    turn = 1 - NUMBER  # the first consumer need not wait for its first turn
-    n = 0 if COOP else NUMBER
+    turn = 1 - number  # the first consumer need not wait for its first turn
+    n = gl.to_tensor(0) if COOP else number
     met = 0
-    work = queue.receive(n)
+    work = queue.receive(n, team)
     while work.count >= 0:
         if not COOP:
-            mbarrier.wait(turns.index(NUMBER), turn)
+            team.wait(turns.index(number), turn)
             turn ^= 1
         if EQUAL:  # a group may be empty; what it has, all warpgroups of the tile multiply, with rows or without
-            asked = ask(out.out.epilogue.scales, part_of(work, FIRST), a_stride, b_stride, d_step, True)
-            edges, met = edges_of(work, met, turns, NUMBER, 2 if COOP else 1)
+            asked = ask(out.out.epilogue.scales, part_of(work, first), a_stride, b_stride, d_step, True)
+            edges, met = edges_of(work, met, turns, number, 2 if COOP else 1)
             parts = zero_parts(ROWS, WIDTH, MOST)
             if work.count > 0:
                 parts = multiply_height(
-                    stages, blocks, parts, turns, work, (edges,), NUMBER, FIRST, GRAINS, WIDTH, COOP, PROMOTE,
+                    stages, blocks, parts, turns, work, (edges,), number, first, GRAINS, WIDTH, COOP, PROMOTE,
                     REGISTERS,
                 )  # fmt: skip
             else:
                 if not COOP:
-                    mbarrier.arrive(turns.index(1 - NUMBER), count=1)
-            of_group(out.out.epilogue, work.group, 0, work.count > 0).spread(asked, NUMBER)
-            phase = out.store(parts, NUMBER, phase, part_of(work, FIRST))
+                    stages.team.tell(turns.index(1 - number))
+            of_group(out.out.epilogue, work.group, 0, work.count > 0).spread(asked, number, team)
+            phase = out.store(parts, number, phase, part_of(work, first), team)
         else:
             has_rows = True
-            if FIRST > 0:
-                has_rows = work.row + FIRST < work.end
+            if COOP:
+                has_rows = work.row + first < work.end
             if has_rows:
-                asked = ask(out.out.epilogue.scales, part_of(work, FIRST), 0, b_stride, 0, False)
+                asked = ask(out.out.epilogue.scales, part_of(work, first), 0, b_stride, 0, False)
                 parts = zero_parts(ROWS, WIDTH, MOST)
                 left, right = (work.col, work.row) if SWAP else (work.row, work.col)
                 own = tile_scales(blocks, left, right, 0)
                 parts = multiply_height(
-                    stages, own, parts, turns, work, (), NUMBER, FIRST, GRAINS, WIDTH, COOP, PROMOTE, REGISTERS
+                    stages, own, parts, turns, work, (), number, first, GRAINS, WIDTH, COOP, PROMOTE, REGISTERS
                 )
-                out.out.epilogue.spread(asked, NUMBER)
-                phase = out.store(parts, NUMBER, phase, part_of(work, FIRST))
+                out.out.epilogue.spread(asked, number, team)
+                phase = out.store(parts, number, phase, part_of(work, first), team)
             else:
                 let_go(stages, work)
         n += 1 if COOP else 2
-        work = queue.receive(n)
+        work = queue.receive(n, team)
     if EQUAL:
         out.out.drain()
     else:
-        out.finish(work, NUMBER)
+        out.finish(work)
 
 
 @gluon.jit
@@ -194,7 +197,7 @@ def grouped_mm_scaled(
         stages, SWAP, BLOCKS,
     )  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
-    out = make_group_output(c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail, BUFFERS)
+    out = make_group_output(c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail, SYMBOL, BUFFERS)
     groups_at = Groups(
         offs_ptr, offs_wide, groups, M, N, K, a_step, b_step, d_step, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SWAP,
     )  # fmt: skip
@@ -218,27 +221,23 @@ def grouped_mm_scaled(
         scale_loader = ScaleLoader(stages, blocks[0], batch_stride_b_scale)
         gl.warp_specialize(
             [
-                (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 0,
-                           ROWS, RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
-                (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 1,
+                (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step,
                            ROWS, RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
                 (load_ragged, (groups_at, stages, queue, (early,) if SWAP else (), tickets)),
                 (bring_queued, (queue, scale_loader))
                 if QUEUED else (load_ragged, (by_group, scale_loader, NoQueue(0))),
             ],
-            [4, 1, 1],
-            [REGISTERS, OF_LOADERS, OF_LOADERS],
+            [1, 1],
+            [OF_LOADERS, OF_LOADERS],
         )  # fmt: skip
     else:
         gl.warp_specialize(
             [
-                (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 0,
-                           ROWS, RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
-                (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step, 1,
+                (consume, (stages, queue, out, turns, blocks, batch_stride_a_scale, batch_stride_b_scale, d_step,
                            ROWS, RIGHT, COOP, EQUAL, PROMOTE, REGISTERS)),
                 (load_equal, (groups_at, stages, queue, True, grain_of(lda, ldb)))
                 if EQUAL else (load_ragged, (groups_at, stages, queue, (), tickets)),
             ],
-            [4, 1],
-            [REGISTERS, OF_LOADERS],
+            [1],
+            [OF_LOADERS],
         )  # fmt: skip

@@ -9,7 +9,6 @@ asked for before this one leaves: of few steps, a tile would wait for its own.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.epilogue import Epilogue, make_output
@@ -22,54 +21,58 @@ from kernels.device.sm90.promote import multiply_promoted
 from kernels.device.sm90.scales import Scales, make_scales
 from kernels.device.sm90.scheduler import Tiles
 from kernels.device.sm90.tails import clear_partition, make_tails
+from kernels.device.sm90.team import make_team
 from kernels.device.sm90.tile_queue import make_queue
 
 
 @gluon.jit
-def ask(one, work, a_stride, b_stride, FIRST: gl.constexpr):
-    """A tile's scales on their way, from row FIRST of its left side on. An empty group has no product that they could
+def ask(one, work, a_stride, b_stride, first):
+    """A tile's scales on their way, from row `first` of its left side on. An empty group has no product that they could
     make NaN, and where there is no tile any more there are none: 1."""
     a_scale = one.a_scale + work.group.to(gl.int64) * a_stride
     b_scale = one.b_scale + work.group.to(gl.int64) * b_stride
     scaling = gl.where(work.height > 0, one.scaling, 0)
     own = Scales(a_scale, b_scale, scaling, one.M, one.N, one.of_left, one.of_right, one.SWAP)
-    return own.ask(work.col + FIRST, work.row)
+    return own.ask(work.col + first, work.row)
 
 
 @gluon.jit
 def consume(
-    tiles, stages, queue, out, turns, d_step, batch_stride_bias, a_stride, b_stride, NUMBER: gl.constexpr,
-    ROWS: gl.constexpr, COOP: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
+    tiles, stages, queue, out, turns, d_step, batch_stride_bias, a_stride, b_stride, ROWS: gl.constexpr,
+    COOP: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """A warpgroup: multiply and store every second tile, or COOP its ROWS rows of each."""
-    FIRST: gl.constexpr = NUMBER * ROWS if COOP else 0
+    """Two warpgroups: each multiplies and stores every second tile, or COOP its ROWS rows of each."""
+    team = make_team()
+    number = team.number
+    stages = stages.of_consumer(team)
+    first = number * ROWS if COOP else 0
     gdc_wait()  # what the kernel before this one reads may be our D
     phase = 0
-    turn = 1 - NUMBER  # the first consumer need not wait for its first turn
-    n = 0 if COOP else NUMBER
-    work = queue.receive(n)
-    asked = ask(out.epilogue.scales[0], work, a_stride, b_stride, FIRST)
+    turn = 1 - number  # the first consumer need not wait for its first turn
+    n = gl.to_tensor(0) if COOP else number
+    work = queue.receive(n, team)
+    asked = ask(out.epilogue.scales[0], work, a_stride, b_stride, first)
     while work.count >= 0:
         parts = zero_parts(ROWS, tiles.RIGHT, out.MOST)
         if not COOP:
-            mbarrier.wait(turns.index(NUMBER), turn)
+            team.wait(turns.index(number), turn)
             turn ^= 1
         if PROMOTE:
             parts, step, _ = multiply_promoted(
-                parts, stages, (), work.step, work.count, FIRST, tiles.RIGHT, REGISTERS, COOP
+                parts, stages, (), work.step, work.count, first, tiles.RIGHT, REGISTERS, COOP
             )
         else:
-            parts, step = multiply(parts, stages, work.step, work.count, work.last, FIRST, tiles.RIGHT)
+            parts, step = multiply(parts, stages, work.step, work.count, work.last, first, tiles.RIGHT)
         if not COOP:
-            mbarrier.arrive(turns.index(1 - NUMBER), count=1)
+            team.tell(turns.index(1 - number))
         n += 1 if COOP else 2
-        ahead = queue.receive(n)  # while the last step is under way
+        ahead = queue.receive(n, team)  # while the last step is under way
         if not PROMOTE:
             parts = wait_for_parts(parts, tiles.RIGHT)
             stages.release(step + stages.STAGES - 1)
-        of_group(out.epilogue, work.group, 0, work.height > 0).spread(asked, NUMBER)
-        asked = ask(out.epilogue.scales[0], ahead, a_stride, b_stride, FIRST)
-        phase = store(out, parts, NUMBER, phase, work, d_step, batch_stride_bias, FIRST)
+        of_group(out.epilogue, work.group, 0, work.height > 0).spread(asked, number, team)
+        asked = ask(out.epilogue.scales[0], ahead, a_stride, b_stride, first)
+        phase = store(out, parts, number, phase, work, d_step, batch_stride_bias, team, first)
         work = ahead
     out.drain()
 
@@ -102,7 +105,7 @@ def grouped_mm_scaled_whole(
     prefetch_maps(SYMBOL, (15,))  # D's
     scales = make_scales(a_scale, b_scale, scaling, M, N, 2, ROWS, RIGHT, SWAP, True)
     epilogue = Epilogue(bias_ptr, N, alpha, gl.to_tensor(0.0), activation, ACTIVATE, SWAP, scales)
-    out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS)
+    out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS, False, SYMBOL)
     queue = make_queue(OWNERS + 2)
     tails = make_tails(STAGES)
     turns = stages.empty  # a barrier that nobody waits at would lie where others write
@@ -112,13 +115,11 @@ def grouped_mm_scaled_whole(
     gl.warp_specialize(
         [
             (consume, (tiles, stages, queue, out, turns, d_step, batch_stride_bias, batch_stride_a_scale,
-                       batch_stride_b_scale, 0, ROWS, COOP, PROMOTE, REGISTERS)),
-            (consume, (tiles, stages, queue, out, turns, d_step, batch_stride_bias, batch_stride_a_scale,
-                       batch_stride_b_scale, 1, ROWS, COOP, PROMOTE, REGISTERS)),
+                       batch_stride_b_scale, ROWS, COOP, PROMOTE, REGISTERS)),
             (find_partition, (groups_at, tiles, queue, True, grain_of(lda, ldb))),
             (load_partition, (groups_at, stages, queue, tails, True)),
             (clear_partition, (stages, queue, tails, True)),
         ],
-        [4, 1, 1, 2],
-        [REGISTERS, 40, 40, 40],
+        [1, 1, 2],
+        [40, 40, 40],
     )  # fmt: skip

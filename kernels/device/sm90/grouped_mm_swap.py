@@ -7,7 +7,6 @@ types and an A whose rows are stored one after the other; ends cut the rows.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_wait
 
 from kernels.device.sm90.epilogue import Epilogue
@@ -15,61 +14,67 @@ from kernels.device.sm90.grouped_mm_pingpong import make_group_output
 from kernels.device.sm90.groups import Groups, load_ragged
 from kernels.device.sm90.loader import barriers, make_stages
 from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
+from kernels.device.sm90.team import make_team
 from kernels.device.sm90.tickets import make_tickets
 from kernels.device.sm90.tile_queue import make_queue
 
 
 @gluon.jit
 def multiply_rows(
-    stages, parts, turns, work, NUMBER: gl.constexpr, FIRST: gl.constexpr, MORE: gl.constexpr, MOST: gl.constexpr,
-    COOP: gl.constexpr, LEAST: gl.constexpr,
+    stages, parts, turns, work, number, first, MORE: gl.constexpr, MOST: gl.constexpr, COOP: gl.constexpr,
+    LEAST: gl.constexpr,
 ):  # fmt: skip
     """The tile's sum in the least width, from LEAST on, that holds its rows of A: it has more than MORE and at most
     MOST."""
     MIDDLE: gl.constexpr = (MORE + MOST) // 32 * 16
     if (MIDDLE == MORE) | (MOST <= LEAST):
-        parts, step = multiply(parts, stages, work.step, work.count, work.last, FIRST, MOST, TO_ZEROS=True)
+        parts, step = multiply(parts, stages, work.step, work.count, work.last, first, MOST, TO_ZEROS=True)
         if not COOP:
-            mbarrier.arrive(turns.index(1 - NUMBER), count=1)
+            stages.team.tell(turns.index(1 - number))
         parts = wait_for_parts(parts, MOST)
         stages.release(step + stages.STAGES - 1)
         return parts
     else:
         if work.height <= MIDDLE:
-            parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, MORE, MIDDLE, COOP, LEAST)
+            parts = multiply_rows(stages, parts, turns, work, number, first, MORE, MIDDLE, COOP, LEAST)
         else:
-            parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, MIDDLE, MOST, COOP, LEAST)
+            parts = multiply_rows(stages, parts, turns, work, number, first, MIDDLE, MOST, COOP, LEAST)
         return parts
 
 
 @gluon.jit
 def consume(
-    stages, queue, out, turns, NUMBER: gl.constexpr, ROWS: gl.constexpr, WIDTH: gl.constexpr, MOST: gl.constexpr,
-    COOP: gl.constexpr, LEAST: gl.constexpr, PER: gl.constexpr = 1,
+    stages, queue, out, turns, ROWS: gl.constexpr, WIDTH: gl.constexpr, MOST: gl.constexpr, COOP: gl.constexpr,
+    LEAST: gl.constexpr, PER: gl.constexpr = 1,
 ):  # fmt: skip
-    """Four warps: multiply and store every second tile, or COOP, half the columns of each. ROWS are those of the tensor
-    cores, columns of B, that they multiply, PER of them side by side for each of D; WIDTH is the tile's, in rows of A.
-    """
+    """Two warpgroups: each multiplies and stores every second tile, or COOP, half the columns of each. ROWS are those
+    of the tensor cores, columns of B, that it multiplies, PER of them side by side for each of D; WIDTH is the tile's,
+    in rows of A."""
     HALVES: gl.constexpr = stages.left.HALVES
-    FIRST: gl.constexpr = NUMBER * (ROWS // HALVES) if COOP else 0
+    OWN: gl.constexpr = ROWS // HALVES
+    team = make_team()
+    number = team.number
+    stages = stages.of_consumer(team)
+    first = number * OWN if COOP else 0
+    column = number * (OWN // PER) if COOP else 0
     gdc_wait()  # what the kernel before this one reads may be our D, what it writes our C
     phase = 0
-    turn = 1 - NUMBER  # the first consumer need not wait for its first turn
-    n = 0 if COOP else NUMBER
-    work = queue.receive(n)
+    turn = 1 - number  # the first consumer need not wait for its first turn
+    n = gl.to_tensor(0) if COOP else number
+    work = queue.receive(n, team)
     while work.count >= 0:
         if HALVES == 2:
-            parts = zero_parts(ROWS // 2, WIDTH, MOST) + zero_parts(ROWS // 2, WIDTH, MOST)
+            parts = zero_parts(OWN, WIDTH, MOST) + zero_parts(OWN, WIDTH, MOST)
         else:
             parts = zero_parts(ROWS, WIDTH, MOST)
         if not COOP:
-            mbarrier.wait(turns.index(NUMBER), turn)
+            team.wait(turns.index(number), turn)
             turn ^= 1
-        parts = multiply_rows(stages, parts, turns, work, NUMBER, FIRST, 0, WIDTH, COOP, LEAST)
-        phase = out.store(parts, NUMBER, phase, work.beside(FIRST // PER))
+        parts = multiply_rows(stages, parts, turns, work, number, first, 0, WIDTH, COOP, LEAST)
+        phase = out.store(parts, number, phase, work.beside(column), team)
         n += 1 if COOP else 2
-        work = queue.receive(n)
-    out.finish(work, NUMBER)
+        work = queue.receive(n, team)
+    out.finish(work)
 
 
 @gluon.jit
@@ -82,7 +87,7 @@ def grouped_mm_swap(
 ):  # fmt: skip
     OWNERS: gl.constexpr = 1 if PINGPONG else 2
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, True, ())
-    out = make_group_output(c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail)
+    out = make_group_output(c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail, SYMBOL)
     groups_at = Groups(
         offs_ptr, offs_wide, groups, M, N, K, a_step, b_step, d_step, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, True,
     )  # fmt: skip
@@ -96,10 +101,9 @@ def grouped_mm_swap(
         turns = barriers(2)
     gl.warp_specialize(
         [
-            (consume, (stages, queue, out, turns, 0, BLOCK_N // OWNERS, BLOCK_M, out.out.MOST, not PINGPONG, LEAST)),
-            (consume, (stages, queue, out, turns, 1, BLOCK_N // OWNERS, BLOCK_M, out.out.MOST, not PINGPONG, LEAST)),
+            (consume, (stages, queue, out, turns, BLOCK_N // OWNERS, BLOCK_M, out.out.MOST, not PINGPONG, LEAST)),
             (load_ragged, (groups_at, stages, queue, (), tickets)),
         ],
-        [4, 1],
-        [232, 40],
+        [1],
+        [40],
     )

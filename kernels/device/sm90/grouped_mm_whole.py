@@ -10,7 +10,6 @@ clear what the last step brings of the next group; and two warpgroups, a tile ea
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.device.sm90.epilogue import Epilogue, make_output
@@ -21,6 +20,7 @@ from kernels.device.sm90.mainloop import multiply, wait_for_parts, zero_parts
 from kernels.device.sm90.raster import quotient
 from kernels.device.sm90.scheduler import Tiles
 from kernels.device.sm90.tails import begins_inside, clear_partition, is_cut, make_tails
+from kernels.device.sm90.team import make_team
 from kernels.device.sm90.tile_queue import WorkTile, make_queue
 
 
@@ -116,16 +116,16 @@ def load_partition(groups, stages, queue, tails, ALONG: gl.constexpr = False):
 
 
 @gluon.jit
-def store(out, parts, NUMBER: gl.constexpr, phase, work, d_step, batch_stride_bias, FIRST: gl.constexpr = 0):
+def store(out, parts, number, phase, work, d_step, batch_stride_bias, team, first=0):
     """A tile, by its rows in the matrix that has all groups' D below one another; or what a warpgroup has of it, from
-    row FIRST of its left side on."""
+    row `first` of its left side on."""
     own = of_group(out.epilogue, work.group, batch_stride_bias, work.height > 0)
     row = work.group * d_step
-    left = work.col + FIRST
+    left = work.col + first
     row, col = (row + work.row, left) if own.SWAP else (row + left, work.row)
     for i in gl.static_range(len(parts)):
-        buf, phase = out.stage(parts, i, NUMBER, phase, row, col, own)
-        tma.async_store(out.d_descs[0], [row, col], buf)
+        buf, phase = out.stage(parts, i, number, phase, row, col, own, team)
+        out.send(buf, row, col, team)
         if own.SWAP:
             row += parts[i].shape[1]
         else:
@@ -135,25 +135,28 @@ def store(out, parts, NUMBER: gl.constexpr, phase, work, d_step, batch_stride_bi
 
 @gluon.jit
 def consume(
-    tiles, stages, queue, out, turns, d_step, batch_stride_bias, NUMBER: gl.constexpr, ROWS: gl.constexpr
+    tiles, stages, queue, out, turns, d_step, batch_stride_bias, ROWS: gl.constexpr
 ):  # fmt: skip
-    """A warpgroup: multiply and store every second tile."""
+    """Two warpgroups: each multiplies and stores every second tile."""
+    team = make_team()
+    number = team.number
+    stages = stages.of_consumer(team)
     gdc_wait()  # what the kernel before this one reads may be our D
     phase = 0
-    turn = 1 - NUMBER  # the first consumer need not wait for its first turn
-    n = NUMBER
-    work = queue.receive(n)
+    turn = 1 - number  # the first consumer need not wait for its first turn
+    n = number
+    work = queue.receive(n, team)
     while work.count >= 0:
         parts = zero_parts(ROWS, tiles.RIGHT, out.MOST)
-        mbarrier.wait(turns.index(NUMBER), turn)
+        team.wait(turns.index(number), turn)
         turn ^= 1
         parts, step = multiply(parts, stages, work.step, work.count, work.last, 0, tiles.RIGHT, CUT=True)
-        mbarrier.arrive(turns.index(1 - NUMBER), count=1)
+        team.tell(turns.index(1 - number))
         n += 2
-        ahead = queue.receive(n)  # while the last step is under way
+        ahead = queue.receive(n, team)  # while the last step is under way
         parts = wait_for_parts(parts, tiles.RIGHT)
         stages.release(step + stages.STAGES - 1)
-        phase = store(out, parts, NUMBER, phase, work, d_step, batch_stride_bias)
+        phase = store(out, parts, number, phase, work, d_step, batch_stride_bias, team)
         work = ahead
     out.drain()
 
@@ -179,19 +182,18 @@ def grouped_mm_whole(
     stages = make_stages(a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, RANK=3)
     prefetch_maps(SYMBOL, (15,))  # D's
     epilogue = Epilogue(bias_ptr, N, alpha, gl.to_tensor(0.0), activation, ACTIVATE, SWAP, ())
-    out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS)
+    out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS, False, SYMBOL)
     queue = make_queue(3)
     tails = make_tails(STAGES)
     turns = barriers(2)
     gl.barrier()  # barriers are made before anybody waits for one
     gl.warp_specialize(
         [
-            (consume, (tiles, stages, queue, out, turns, d_step, batch_stride_bias, 0, LEFT)),
-            (consume, (tiles, stages, queue, out, turns, d_step, batch_stride_bias, 1, LEFT)),
+            (consume, (tiles, stages, queue, out, turns, d_step, batch_stride_bias, LEFT)),
             (find_partition, (groups_at, tiles, queue)),
             (load_partition, (groups_at, stages, queue, tails)),
             (clear_partition, (stages, queue, tails)),
         ],
-        [4, 1, 1, 2],
-        [232, 40, 40, 40],
+        [1, 1, 2],
+        [40, 40, 40],
     )

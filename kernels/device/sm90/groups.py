@@ -123,13 +123,23 @@ def load_and_ask(groups, stages, tickets, step, count, row, col, a_plane, b_plan
     """A tile's operands, and before the last of them the number of a next tile asked for. Returns the number of the
     step behind them, and the answer on its way."""
     sooner = gl.maximum(count - AHEAD, 0)
-    k = sooner * groups.BLOCK_K
-    if gl.num_warps() > 1:  # threads that gather A find their rows once
+    if gl.num_warps() > 1:
+        # Threads that gather A find their rows once. One loop for both parts, of a number of turns that the compiler
+        # does not know: in two of them registers would not do, and copies wait for each other's address.
         own = stages.addresses(row, height)
-        step, own = stages.load_steps(step, sooner, col, 0, b_plane, height, own)
-        asked = tickets.ask()
-        step, own = stages.load_steps(step, count - sooner, col, k, b_plane, height, own)
+        asked = gl.to_tensor(0)
+        take = sooner
+        done = gl.to_tensor(0)
+        turn = gl.inline_asm("mov.u32 $0, 0;", "=r", [], gl.int32, is_pure=False)
+        while turn < 2:
+            step, own = stages.load_steps(step, take, col, done * groups.BLOCK_K, b_plane, height, own)
+            if turn == 0:
+                asked = tickets.ask()
+            done += take
+            take = count - done
+            turn += 1
     else:
+        k = sooner * groups.BLOCK_K
         step = stages.load_tile(step, sooner, row, col, 0, a_plane, b_plane, height)
         asked = tickets.ask()
         step = stages.load_tile(step, count - sooner, row, col, k, a_plane, b_plane, height)

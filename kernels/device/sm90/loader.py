@@ -23,6 +23,7 @@ from kernels.device.sm90.loader_assembly import (
     tell_barrier,
     wait_for_phase,
 )
+from kernels.device.sm90.team import Team, alone, thread_number
 
 UNIT = gl.constexpr(8)  # rows of a buffer that are swizzled together
 LINE = gl.constexpr(128)
@@ -37,14 +38,6 @@ FULL = gl.constexpr(48)  # blocks, from which on a launch leaves little of a GPU
 def facts_of(operand):
     names = ("PARAMETER", "ROWS", "LINES", "TURNED", "BOX", "SHARERS", "APART", "RUN", "HALVES")
     return tuple(getattr(operand, name).value for name in names)
-
-
-@gluon.jit
-def thread_number():
-    """Of each thread here. Assembly is given it: where it asks itself (%tid.x), the assembler takes all threads of the
-    kernel for apart, and hands TMA its operands in a loop over them, a hundred cycles for each copy."""
-    THREADS: gl.constexpr = gl.num_warps() * 32
-    return gl.arange(0, THREADS, gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
 
 
 @gluon.jit
@@ -95,7 +88,7 @@ class Operand:
     PARAMETER: gl.constexpr  # of the entry point: its tensor map; "": threads bring it, by no tensor map
 
     @gluon.jit
-    def at(self, slot, FIRST: gl.constexpr):
+    def at(self, slot, FIRST):
         """Bytes from the first buffer to row FIRST of a stage."""
         return slot * (self.ROWS * self.LINES * LINE) + FIRST * self.row_bytes()
 
@@ -123,17 +116,18 @@ class Operand:
         return row, line
 
     @gluon.jit
-    def clear(self, slot, last, IN_CLUSTER: gl.constexpr):
+    def clear(self, slot, last, IN_CLUSTER: gl.constexpr, TEAM: gl.constexpr):
         """What a stage holds of K from `last` on, set to zero: the next group's, whose numbers may be no numbers. Of an
         operand that is contiguous along K a row ends with K, and TMA brings zeros."""
         if self.TURNED:
-            THREADS: gl.constexpr = gl.num_warps() * 32
+            THREADS: gl.constexpr = gl.num_warps() * 32 // TEAM
+            thread = thread_number()
+            if TEAM > 1:
+                thread %= THREADS
             ASSEMBLY: gl.constexpr = clear_lines(
                 self.ROWS // self.BOX, 64 * self.LINES, self.BOX * 2, THREADS, IN_CLUSTER
             )
-            gl.inline_asm(
-                ASSEMBLY, "r,r,r,r,~{memory}", [self.bufs, self.at(slot, 0), last, thread_number()], [], is_pure=False
-            )
+            gl.inline_asm(ASSEMBLY, "r,r,r,r,~{memory}", [self.bufs, self.at(slot, 0), last, thread], [], is_pure=False)
 
 
 @gluon.aggregate
@@ -153,12 +147,13 @@ class Stages:
     RANK: gl.constexpr  # of A's and B's tensor maps: 3 where the last dimension is the group's
     IN_CLUSTER: gl.constexpr
     BY_THREADS: gl.constexpr  # threads, not TMA, bring the right operand
+    team: Team  # of the warps that use it here
 
     @gluon.jit
     def wait_ready(self, step):
         if self.CLUSTER > 1:
-            gl.barrier()  # elsewhere `release` has one
-        mbarrier.wait(self.ready.index(step % self.STAGES), step // self.STAGES & 1)
+            self.team.meet()  # elsewhere `release` has one
+        self.team.wait(self.ready.index(step % self.STAGES), step // self.STAGES & 1)
 
     @gluon.jit
     def wait_empty(self, step):
@@ -224,25 +219,26 @@ class Stages:
     def clear(self, step, last):
         """Of K from `last` on this step counts as zero."""
         slot = step % self.STAGES
-        self.left.clear(slot, last, self.IN_CLUSTER)
-        self.right.clear(slot, last, self.IN_CLUSTER)
+        self.left.clear(slot, last, self.IN_CLUSTER, self.team.SIZE)
+        self.right.clear(slot, last, self.IN_CLUSTER, self.team.SIZE)
         fence_async_shared()  # the tensor cores read what was written here
-        gl.barrier()
+        self.team.meet()
 
     @gluon.jit
     def wait_at(self, slot, parity, there):
         """Until the stage at `slot` is ready, if a step is `there`; of the loop that knows its place in the ring."""
         if self.CLUSTER > 1:
-            gl.barrier()  # elsewhere `release` has one
+            self.team.meet()  # elsewhere `release` has one
         bar = self.ready.index(slot)
         there = gl.to_tensor(there)
-        if self.IN_CLUSTER:
+        if self.IN_CLUSTER and self.team.SIZE == 1:
             mbarrier.wait(bar, parity, pred=there)
         else:
-            gl.inline_asm(wait_for_phase(True), "r,r,r,~{memory}", [bar, parity, there.to(gl.int32)], [], is_pure=False)
+            given = (self.team.at(bar), parity, there.to(gl.int32))
+            gl.inline_asm(wait_for_phase(True), "r,r,r,~{memory}", given, [], is_pure=False)
 
     @gluon.jit
-    def of_consumer(self):
+    def of_consumer(self, team):
         """These stages as a warpgroup that multiplies has them."""
         if self.CLUSTER > 1:
             thread = thread_number()
@@ -250,12 +246,16 @@ class Stages:
                 barrier_told(self.CLUSTER, self.ACROSS), "=r,r,r", [self.empty.index(0), thread], thread.type,
                 is_pure=False,
             )  # fmt: skip
-            return Stages(
-                self.left, self.right, self.empty, self.ready, told, self.STAGES, self.BLOCK_K, self.CLUSTER,
-                self.ACROSS, self.SWAP, self.RANK, self.IN_CLUSTER, self.BY_THREADS,
-            )  # fmt: skip
+            return self.given(told, team)
         else:
-            return self
+            return self.given(self.told, team)
+
+    @gluon.jit
+    def given(self, told, team):
+        return Stages(
+            self.left, self.right, self.empty, self.ready, told, self.STAGES, self.BLOCK_K, self.CLUSTER,
+            self.ACROSS, self.SWAP, self.RANK, self.IN_CLUSTER, self.BY_THREADS, team,
+        )  # fmt: skip
 
     @gluon.jit
     def release(self, step, pred=True):
@@ -270,7 +270,7 @@ class Stages:
                 [], is_pure=False,
             )  # fmt: skip
         else:
-            mbarrier.arrive(self.empty.index(slot), count=1, pred=pred)
+            self.team.tell(self.empty.index(slot), pred)
 
 
 @gluon.jit
@@ -396,4 +396,5 @@ def make_stages(
         ready = barriers(STAGES, ARRIVALS, IN_ONE)
     return Stages(
         left, right, empty, ready, gl.to_tensor(0), STAGES, BLOCK_K, CLUSTER, ACROSS, SWAP, RANK, IN_ONE, False,
+        alone(),
     )  # fmt: skip

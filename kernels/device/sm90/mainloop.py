@@ -16,6 +16,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 
+from kernels.device.sm90.team_layouts import part_layout, warps_of
+
 
 @gluon.constexpr_function
 def part_widths(width, most):
@@ -43,7 +45,7 @@ def outputs(registers, inputs):
 @gluon.constexpr_function
 def registers_of(parts):
     """Of a thread, all parts together."""
-    rows, warps = parts[0].type.shape[0], parts[0].type.layout.warps_per_cta[0]
+    rows, warps = parts[0].type.shape[0], warps_of(parts[0].type)
     return sum(part.type.shape[1] for part in parts) * rows // (32 * warps)
 
 
@@ -67,7 +69,7 @@ def step_assembly(
     bytes, or 16 lines of a box where an operand is turned; from one line of a row to the next all rows of a stage.
     """
     shapes = [part.type.shape for part in parts[: len(parts) // halves]]
-    warpgroups = parts[0].type.layout.warps_per_cta[0] // 4
+    warpgroups = warps_of(parts[0].type) // 4
     rows_of_part = shapes[0][0] // warpgroups
     own_rows = rows_of_part * halves
     registers = sum(shape[1] for shape in shapes) * own_rows // 128
@@ -130,21 +132,29 @@ def step_assembly(
 
 
 @gluon.jit
-def zero_parts(ROWS: gl.constexpr, WIDTH: gl.constexpr, MOST: gl.constexpr, FIRST: gl.constexpr = 0):
-    """The parts from number FIRST on, all zeros, of an accumulator of all warps here."""
+def zero_parts(
+    ROWS: gl.constexpr, WIDTH: gl.constexpr, MOST: gl.constexpr, FIRST: gl.constexpr = 0, TOGETHER: gl.constexpr = False
+):  # fmt: skip
+    """The parts from number FIRST on, all zeros, of each warpgroup's accumulator, or of one that all warps here have
+    TOGETHER."""
     PART: gl.constexpr = part_widths(WIDTH, MOST)[FIRST]
-    layout: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[gl.num_warps(), 1], instr_shape=[16, PART, 16]
-    )
-    if len(part_widths(WIDTH, MOST)) == FIRST + 1:
-        return (gl.zeros((ROWS, PART), gl.float32, layout),)
+    if TOGETHER:
+        layout: gl.constexpr = gl.NVMMADistributedLayout(
+            version=[3, 0], warps_per_cta=[gl.num_warps(), 1], instr_shape=[16, PART, 16]
+        )
+        own = (gl.zeros((ROWS, PART), gl.float32, layout),)
     else:
-        return (gl.zeros((ROWS, PART), gl.float32, layout),) + zero_parts(ROWS, WIDTH, MOST, FIRST + 1)  # noqa: RUF005
+        layout: gl.constexpr = part_layout(ROWS, PART, gl.num_warps())
+        own = (gl.zeros((ROWS, PART), gl.float32, layout),)
+    if len(part_widths(WIDTH, MOST)) == FIRST + 1:
+        return own
+    else:
+        return own + zero_parts(ROWS, WIDTH, MOST, FIRST + 1, TOGETHER)
 
 
 @gluon.jit
 def multiply_step(
-    parts, stages, step, FIRST: gl.constexpr, WIDTH: gl.constexpr, ADDS: gl.constexpr = True, number=None
+    parts, stages, step, FIRST, WIDTH: gl.constexpr, ADDS: gl.constexpr = True, number=None
 ):  # fmt: skip
     """The sum with one step more, begun: the left operand's rows from FIRST on by WIDTH of the right one's. The step
     before this is done. Of one instruction's K alone, where its `number` in the step is given.
@@ -201,7 +211,7 @@ def pieces_of(stages):
 
 @gluon.jit
 def multiply(
-    parts, stages, step, count, last, FIRST: gl.constexpr, WIDTH: gl.constexpr, CLEAR: gl.constexpr = False,
+    parts, stages, step, count, last, FIRST, WIDTH: gl.constexpr, CLEAR: gl.constexpr = False,
     CUT: gl.constexpr = False, TO_ZEROS: gl.constexpr = False, edges=(),
 ):  # fmt: skip
     """The sum over `count` steps, at least one, begun, of the types that `parts` have; and the number after them. Of
@@ -219,7 +229,7 @@ def multiply(
         ready(stages, step, last, count == 1, CLEAR, edges)
         parts = multiply_step(parts, stages, step, FIRST, WIDTH, ADDS=False)
         if stages.CLUSTER == 1:
-            gl.barrier()  # all are past this step's barrier; from here on `release` has one, in clusters the wait
+            stages.team.meet()  # all are past this step's barrier; from here on `release` has one, in clusters the wait
         step += 1
     BEGUN: gl.constexpr = 0 if TO_ZEROS else 1
     for i in range(BEGUN, whole):

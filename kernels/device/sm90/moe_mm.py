@@ -53,12 +53,12 @@ def part_constraints(blocks, width):
 
 @gluon.constexpr_function
 def paired_layout(blocks, width):
-    """Of what that leaves: four warps, 32 rows of D for 64 of the accumulator."""
+    """Of what that leaves: each warpgroup of a team has 32 rows of D for 64 of the accumulator."""
     columns = [[0, 1 << bit] for bit in range(3, width.bit_length() - 1)]
     rows = [[32 << bit, 0] for bit in range(blocks.bit_length() - 1)]
     return gl.DistributedLinearLayout(
         reg_bases=[[0, 1], *columns, *rows], lane_bases=[[0, 2], [0, 4], [4, 0], [1, 0], [2, 0]],
-        warp_bases=[[8, 0], [16, 0]], block_bases=[], shape=[blocks * 32, width],
+        warp_bases=[[8, 0], [16, 0], [0, 0]], block_bases=[], shape=[blocks * 32, width],
     )  # fmt: skip
 
 
@@ -92,7 +92,7 @@ class GatedOutput:
         return acc + bias[:, None]
 
     @gluon.jit
-    def store(self, parts, CONSUMER: gl.constexpr, phase, work):
+    def store(self, parts, number, phase, work, team):
         """As GroupOutput.store; a tile's columns begin at work.col."""
         out = self.plain.out
         own = out.epilogue
@@ -118,18 +118,18 @@ class GatedOutput:
                     gate = self.biased(gate, bias_ptr, cols, 0, stride)
                     up = self.biased(up, bias_ptr, cols, gl.where(paired, 1, own.N), stride)
                 acc = swish_gated(gate, up, self.gate_alpha, self.gate_limit, self.gate_shift)
-                buf = out.bufs.index(CONSUMER * out.BUFFERS + i % out.BUFFERS)
+                buf = out.bufs.index(number * out.BUFFERS + i % out.BUFFERS)
                 tma.store_wait(pendings=0)
-                gl.barrier()  # as in Output.stage, this one and the next
+                team.meet()  # as in Output.stage, this one and the next
                 buf.permute((1, 0)).store(acc.to(buf.dtype))
                 fence_async_shared()
-                gl.barrier()
-                self.plain.leave(buf, row, end, work.col)
+                team.meet()
+                self.plain.leave(buf, row, end, work.col, team)
         return phase
 
     @gluon.jit
-    def finish(self, work, CONSUMER: gl.constexpr):
-        self.plain.finish(work, CONSUMER)
+    def finish(self, work):
+        self.plain.finish(work)
 
 
 @gluon.jit
@@ -156,7 +156,7 @@ def moe_mm(
         turns = barriers(2)
     MOST: gl.constexpr = d_desc.block_type.shape[0]
     bufs = gl.allocate_shared_memory(d_desc.dtype, [2] + d_desc.block_type.shape, d_desc.layout)  # noqa: RUF005
-    output = Output((d_desc,), (d_desc,), bufs, queue.full, epilogue, MOST, 1)
+    output = Output((d_desc,), (d_desc,), bufs, queue.full, epilogue, MOST, 1, SYMBOL, 5, 5)
     plain = GroupOutput(output, d_ptr, ldd, batch_stride_bias, none)
     out = plain
     if GATED:
@@ -169,10 +169,9 @@ def moe_mm(
     loader = GatheredStages(stages, a_ptr, rows_ptr, lda, stored, K, PER)
     gl.warp_specialize(
         [
-            (consume, (stages, queue, out, turns, 0, BLOCK_N // OWNERS, BLOCK_M, MOST, not PINGPONG, LEAST, PER)),
-            (consume, (stages, queue, out, turns, 1, BLOCK_N // OWNERS, BLOCK_M, MOST, not PINGPONG, LEAST, PER)),
+            (consume, (stages, queue, out, turns, BLOCK_N // OWNERS, BLOCK_M, MOST, not PINGPONG, LEAST, PER)),
             (load_ragged, (groups_at, loader, queue, (), tickets)),
         ],
-        [4, 4],
-        [224, 56] if BLOCK_M > 128 else [216, 72],  # its sums alone take 192
+        [4],
+        [56] if BLOCK_M > 128 else [72],  # its sums alone take 192, and leave 224 to a thread that multiplies
     )

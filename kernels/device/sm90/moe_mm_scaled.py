@@ -27,6 +27,7 @@ from kernels.device.sm90.mainloop import (
     zero_parts,
 )
 from kernels.device.sm90.place import places
+from kernels.device.sm90.team import alone
 from kernels.device.sm90.tickets import make_tickets
 from kernels.device.sm90.tile_queue import make_queue
 
@@ -233,7 +234,7 @@ def moe_mm_scaled(
     left = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, False, A)
     right = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, False, B, 1, 1, 0, 2)
     empty, ready = barriers(STAGES, 2), barriers(STAGES, arrivals(True))
-    stages = Stages(left, right, empty, ready, gl.to_tensor(0), STAGES, BLOCK_K, 1, 1, False, 3, False, False)
+    stages = Stages(left, right, empty, ready, gl.to_tensor(0), STAGES, BLOCK_K, 1, 1, False, 3, False, False, alone())
     scales = BlockScales(
         a_scale, b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n, b_scale_stride_k, M, N,
         gl.cdiv(K, BLOCK), make_ring(STAGES, BLOCK_M, 4, False), BLOCK_M,

@@ -15,11 +15,12 @@ from triton.language.extra.cuda import gdc_wait
 from kernels.device.portable.eight_bits import E4M3, factor_of, scale_of, to_8_bits
 from kernels.device.sm90.block_scales import BLOCK, arrivals
 from kernels.device.sm90.groups import Groups, load_ragged
-from kernels.device.sm90.loader import Stages, barriers, make_described, meet, prefetch_maps, thread_number
+from kernels.device.sm90.loader import Stages, barriers, make_described, meet, prefetch_maps
 from kernels.device.sm90.mainloop import zero_parts
 from kernels.device.sm90.moe_mm_scaled import PAIRS, CastOutput
 from kernels.device.sm90.promote import multiply_promoted
 from kernels.device.sm90.scale_ring import KEPT, WORD, ScaleRing, gather, lanes_of, make_ring, promise
+from kernels.device.sm90.team import alone, thread_number
 from kernels.device.sm90.tile_queue import NoQueue, make_queue, own
 
 REGISTERS = gl.constexpr(200)  # a thread's, of those that multiply
@@ -205,7 +206,7 @@ def moe_mm_scaled_few(
     left = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, False, B, 1, 1, 0, 2)
     right = make_described(a_desc, STAGES, BLOCK_M, BLOCK_K, False, A)
     empty, ready = barriers(STAGES, 1, True), barriers(STAGES, arrivals(True), True)
-    stages = Stages(left, right, empty, ready, none, STAGES, BLOCK_K, 1, 1, True, 3, True, False)
+    stages = Stages(left, right, empty, ready, none, STAGES, BLOCK_K, 1, 1, True, 3, True, False, alone())
     ring = make_ring(STAGES, BLOCK_M, 2, True)
     scales = ScaleLoader(
         stages, ring, a_scale, b_scale, batch_stride_b_scale, a_scale_stride_m, a_scale_stride_k, b_scale_stride_n,

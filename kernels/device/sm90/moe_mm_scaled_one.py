@@ -19,6 +19,7 @@ from kernels.device.sm90.loader import LINE, Stages, barriers, make_described, m
 from kernels.device.sm90.moe_mm_scaled import PAIRS, CastOutput
 from kernels.device.sm90.moe_mm_scaled_few import BLOCKS, TileScales, consume, idle, make_exchange
 from kernels.device.sm90.scale_ring import KEPT, WORD, ScaleRing, make_ring
+from kernels.device.sm90.team import alone
 from kernels.device.sm90.tile_queue import WorkTile, make_queue, own
 
 REGISTERS = gl.constexpr(152)  # a thread's, of those that multiply
@@ -183,7 +184,7 @@ def moe_mm_scaled_one(
     left = make_described(b_desc, STAGES, BLOCK_N, BLOCK_K, False, B, 1, 1, 0, 2)
     right = make_operand(dtype, [BLOCK_M, BLOCK_K], layout, STAGES, BLOCK_M, BLOCK_K, False, "")
     empty, ready = barriers(STAGES, 1, True), barriers(STAGES, arrivals(True), True)
-    stages = Stages(left, right, empty, ready, gl.to_tensor(0), STAGES, BLOCK_K, 1, 1, True, 3, True, False)
+    stages = Stages(left, right, empty, ready, gl.to_tensor(0), STAGES, BLOCK_K, 1, 1, True, 3, True, False, alone())
     ring = make_ring(STAGES, BLOCK_M, 2, True)
     bufs = gl.allocate_shared_memory(gl.uint8, [2, BLOCK_M, COLS], gl.SwizzledSharedLayout(16, 1, 8, [1, 0]))
     out = CastOutput(

@@ -10,6 +10,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from kernels.device.sm90.mainloop import part_types, registers_of
+from kernels.device.sm90.team_layouts import team_of, warps_of
 
 
 @gluon.constexpr_function
@@ -17,9 +18,10 @@ def pair_types(parts):
     """Of any layout that gives each thread half as many numbers."""
     made = []
     for part in parts:
-        (rows, columns), warps = part.type.shape, list(part.type.layout.warps_per_cta)
-        layout = gl.BlockedLayout([1, columns // 4], [16, 2], warps, [1, 0])
-        made.append(gl.distributed_type(gl.int64, [rows, columns // 2], layout))
+        rows, columns = part.type.shape
+        team = team_of(part.type)
+        layout = gl.BlockedLayout([1, columns // 4], [16, 2], [4 * team, 1], [1, 0])
+        made.append(gl.distributed_type(gl.int64, [rows * team, columns // 2], layout))
     return tuple(made)
 
 
@@ -55,7 +57,7 @@ def add_assembly(parts):
     for part in parts:
         rows, columns = part.type.shape
         in_run = columns // 2  # of 64 rows
-        runs = rows * 4 // (64 * part.type.layout.warps_per_cta[0])
+        runs = rows * 4 // (64 * warps_of(part.type))
         for i in range(0, runs * in_run, 2):
             by = f"${scale + i // in_run * 2 + i % 4 // 2}"
             lines += [
@@ -70,7 +72,7 @@ def add_assembly(parts):
 @gluon.constexpr_function
 def scale_count(parts):
     """Registers that hold scales of all parts' rows."""
-    return sum(2 * part.type.shape[0] * 4 // (64 * part.type.layout.warps_per_cta[0]) for part in parts)
+    return sum(2 * part.type.shape[0] * 4 // (64 * warps_of(part.type)) for part in parts)
 
 
 @gluon.jit

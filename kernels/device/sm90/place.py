@@ -7,7 +7,7 @@ from triton.experimental.gluon import language as gl
 
 
 @gluon.jit
-def word_of(operand, FIRST: gl.constexpr):
+def word_of(operand, FIRST):
     """Of the descriptor of an operand's first stage, from row FIRST on, the half that says where."""
     return gl.inline_asm(
         "add.u32 $0, $1, $2;\nbfe.u32 $0, $0, 4, 14;\nor.b32 $0, $0, 65536;", "=r,r,r",
@@ -51,7 +51,7 @@ def place_at(stages, step, slot, parity, left, right):
 
 
 @gluon.jit
-def places(stages, step, FIRST: gl.constexpr):
+def places(stages, step, FIRST):
     """That of a step, of the left operand's rows from FIRST on, and that of the ring's first stage."""
     none = gl.to_tensor(0)
     first = Place(step, none, none, word_of(stages.left, FIRST), word_of(stages.right, 0))

@@ -23,7 +23,7 @@ from kernels.device.sm90.promote_blocks import do, meet_readers, multiply_blocks
 
 
 @gluon.jit
-def read(scales, parts, stages, step, LINE: gl.constexpr, FIRST: gl.constexpr):
+def read(scales, parts, stages, step, LINE: gl.constexpr, FIRST):
     if len(scales) > 0:
         LINES: gl.constexpr = stages.left.LINES
         return scales[0].read(parts, step % stages.STAGES * LINES + LINE, step * LINES + LINE, FIRST)
@@ -50,7 +50,7 @@ def add(scales, parts, own, read):
 
 @gluon.jit
 def multiply_line(
-    like, stages, step, LINE: gl.constexpr, FIRST: gl.constexpr, WIDTH: gl.constexpr, PENDING: gl.constexpr = 0
+    like, stages, step, LINE: gl.constexpr, FIRST, WIDTH: gl.constexpr, PENDING: gl.constexpr = 0
 ):  # fmt: skip
     """The products of one line of a step by themselves, of the types that `like` has: done, or with PENDING None only
     begun."""
@@ -66,7 +66,7 @@ def multiply_line(
 
 
 @gluon.jit
-def begin_line(parts, own, before, stages, step, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+def begin_line(parts, own, before, stages, step, FIRST, WIDTH: gl.constexpr):
     """The same begun, of a step of one line, in place of the sums `own`, and those of the line `before` waited for.
     Both go in and come out, so that nothing moves what is being written to other registers; so does the accumulator,
     which must have had what `own` was before."""
@@ -97,7 +97,7 @@ def runs_ahead(parts, lines, scales, registers):
 
 @gluon.jit
 def follow(
-    parts, own, before, of_before, stages, scales, step, edges, FIRST: gl.constexpr, WIDTH: gl.constexpr
+    parts, own, before, of_before, stages, scales, step, edges, FIRST, WIDTH: gl.constexpr
 ):  # fmt: skip
     """A step of one line begun, then the products of the step before added with its scales. Returns the sum, both
     steps' products, and the begun one's scales."""
@@ -110,14 +110,14 @@ def follow(
 
 @gluon.jit
 def multiply_ahead(
-    parts, stages, scales, step, count, edges, meanwhile, FIRST: gl.constexpr, WIDTH: gl.constexpr
+    parts, stages, scales, step, count, edges, meanwhile, FIRST, WIDTH: gl.constexpr
 ):  # fmt: skip
     """`multiply_promoted` of steps of one line, with two in flight, whose products take turns in two sets of registers.
     Written out for two steps, so that no loop moves one set to the other."""
     wait_trimmed(stages, step, edges)
     of_one = read(scales, parts, stages, step, 0, FIRST)
     parts, one, two = begin_line(parts, parts, parts, stages, step, FIRST, WIDTH)
-    gl.barrier()  # all are past this step's barrier; from here on `release` has one
+    stages.team.meet()  # all are past this step's barrier; from here on `release` has one
     done = do(meanwhile)
     for _ in range((count - 1) // 2):
         parts, two, one, of_two = follow(parts, two, one, of_one, stages, scales, step + 1, edges, FIRST, WIDTH)
@@ -136,7 +136,7 @@ def multiply_ahead(
 
 
 @gluon.jit
-def multiply_shared(parts, stages, step, count, meanwhile, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+def multiply_shared(parts, stages, step, count, meanwhile, FIRST, WIDTH: gl.constexpr):
     """The same with one in flight, of a tile that warpgroups share, without scales and edges. The first step's products
     are added to zeros: were they the sum, it would stand in the register banks of all other products, and each addition
     wait."""
@@ -162,7 +162,7 @@ def is_of_blocks(lines, scales, shared):
 
 @gluon.jit
 def multiply_promoted(
-    parts, stages, scales, step, count, FIRST: gl.constexpr, WIDTH: gl.constexpr, REGISTERS: gl.constexpr,
+    parts, stages, scales, step, count, FIRST, WIDTH: gl.constexpr, REGISTERS: gl.constexpr,
     SHARED: gl.constexpr, edges=(), meanwhile=(),
 ):  # fmt: skip
     """The sum over `count` steps from number `step` on, added up in float32 line by line, each times its scales; the

@@ -77,11 +77,11 @@ def meet_readers(stages):
     """Before a stage is released with no wait since its scales were read: in a cluster no warp waits there for another,
     which may still read them."""
     if stages.CLUSTER > 1:
-        gl.barrier()
+        stages.team.meet()
 
 
 @gluon.jit
-def follow(pairs, own, before, of_before, stages, scales, parts, at, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+def follow(pairs, own, before, of_before, stages, scales, parts, at, FIRST, WIDTH: gl.constexpr):
     """A step begun, then the products of the step before added with its scales. Returns the sums, both steps' products,
     and the begun one's scales."""
     stages.wait_at(at.slot, at.parity, True)
@@ -93,7 +93,7 @@ def follow(pairs, own, before, of_before, stages, scales, parts, at, FIRST: gl.c
 
 
 @gluon.jit
-def multiply_two(parts, stages, scales, step, end, meanwhile, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+def multiply_two(parts, stages, scales, step, end, meanwhile, FIRST, WIDTH: gl.constexpr):
     """With two steps in flight, whose products take turns in two sets of registers. Written out for two steps, so that
     no loop moves one set to the other."""
     at, first = places(stages, step, FIRST)
@@ -129,7 +129,7 @@ def end_one(pairs, own, of_own, stages, scales, at, then, end, WIDTH: gl.constex
 
 
 @gluon.jit
-def multiply_one(parts, stages, scales, step, end, meanwhile, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+def multiply_one(parts, stages, scales, step, end, meanwhile, FIRST, WIDTH: gl.constexpr):
     """With one in flight: its scales are read meanwhile."""
     at, first = places(stages, step, FIRST)
     stages.wait_at(at.slot, at.parity, True)
@@ -149,7 +149,7 @@ def multiply_one(parts, stages, scales, step, end, meanwhile, FIRST: gl.constexp
 
 @gluon.jit
 def multiply_blocks(
-    parts, stages, scales, step, end, meanwhile, FIRST: gl.constexpr, WIDTH: gl.constexpr, TWO: gl.constexpr
+    parts, stages, scales, step, end, meanwhile, FIRST, WIDTH: gl.constexpr, TWO: gl.constexpr
 ):  # fmt: skip
     """The sum over the steps from number `step` on up to `end`, of one line each, times their scales; and what came of
     `meanwhile`."""

@@ -163,7 +163,7 @@ class ScaleRing:
             self.gather_columns(line, count, sources[1:], step, lines, PLACE + 1)
 
     @gluon.jit
-    def rows_at(self, line, low, FIRST: gl.constexpr, COUNT: gl.constexpr, layout: gl.constexpr):
+    def rows_at(self, line, low, FIRST, COUNT: gl.constexpr, layout: gl.constexpr):
         """A's of COUNT rows from row FIRST of the tile on, the tile's from word `low` of the line on."""
         if self.SWAP:
             return self.of_a.index(line).slice(FIRST, COUNT).load(layout)

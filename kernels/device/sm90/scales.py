@@ -6,6 +6,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from kernels.device.portable.eight_bits import finite_size, over_scale
+from kernels.device.sm90.team_layouts import of_all, row_layout
 
 
 @gluon.aggregate
@@ -25,7 +26,7 @@ class Scales:
     @gluon.jit
     def numbers(self, scale, first, end, LEAST: gl.constexpr, LENGTH: gl.constexpr):
         """From place `first` on, where `scaling` is LEAST or more; else 1."""
-        layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+        layout: gl.constexpr = row_layout(LENGTH, gl.num_warps())
         place = first + gl.arange(0, LENGTH, layout)
         return gl.load(scale + place * (self.scaling - 1), mask=(place < end) & (self.scaling >= LEAST), other=1.0)
 
@@ -49,14 +50,14 @@ class Scales:
             )  # fmt: skip
 
     @gluon.jit
-    def spread(self, asked, alpha, CONSUMER: gl.constexpr):
+    def spread(self, asked, alpha, CONSUMER, team):
         """To shared memory. A left row's number there is its scale times alpha and the right side's one number."""
         self.of_left.index(CONSUMER).store(asked[0] * (asked[2] * alpha))
         self.of_right.index(CONSUMER).store(asked[1])
-        gl.barrier()  # each thread reads what others have written
+        team.meet()  # each thread reads what others have written
 
     @gluon.jit
-    def applied(self, acc, CONSUMER: gl.constexpr, COLUMN: gl.constexpr):
+    def applied(self, acc, CONSUMER, COLUMN: gl.constexpr):
         """To the part of a tile that begins at this column, with alpha. Where warpgroups share a tile the tensor cores
         are idle meanwhile: so an element is multiplied once, and twice only if the right side's rows have scales."""
         left = self.of_left.index(CONSUMER).load(gl.SliceLayout(1, acc.type.layout))
@@ -81,19 +82,22 @@ class Rounding:
     def note_rows(self, acc, row, col):
         """Raise the largest magnitude of each row to what this part of it has. A row lies in one warp, or with operands
         swapped in four: each warp tells what it has found, so that none waits for another."""
+        TEAM: gl.constexpr = gl.num_warps() // 4
+        acc, first = of_all(acc)
         layout: gl.constexpr = acc.type.layout
-        left = gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))[:, None]
+        left = gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))[:, None] - first
         right = gl.arange(0, acc.shape[1], gl.SliceLayout(0, layout))[None, :]
         if self.SWAP:
             inside = (row + right < self.M) & (col + left < self.N)
-            parts = gl.where(inside, finite_size(acc), 0).reshape([acc.shape[0] // 64, 4, 16, acc.shape[1]])
-            most = gl.max(gl.max(parts, 0), 1)  # [warp][row of D]
-            warps = gl.arange(0, 4, gl.SliceLayout(1, most.type.layout))[:, None]
+            GROUPS: gl.constexpr = acc.shape[0] // 64 // TEAM
+            parts = gl.where(inside, finite_size(acc), 0).reshape([TEAM, GROUPS, 4, 16, acc.shape[1]])
+            most = gl.max(gl.max(parts, 1).reshape([4 * TEAM, 16, acc.shape[1]]), 1)  # [warp][row of D]
+            warps = gl.arange(0, 4 * TEAM, gl.SliceLayout(1, most.type.layout))[:, None]
             rows = row + gl.arange(0, acc.shape[1], gl.SliceLayout(0, most.type.layout))[None, :] + warps * 0
         else:
             inside = (row + left < self.M) & (col + right < self.N)
             most = gl.max(gl.where(inside, finite_size(acc), 0), 1)
-            rows = row + gl.arange(0, acc.shape[0], most.type.layout)
+            rows = row + gl.arange(0, acc.shape[0], most.type.layout) - first
         gl.atomic_max(self.d_amax + rows, most, mask=rows < self.M, sem="relaxed")
 
     @gluon.jit

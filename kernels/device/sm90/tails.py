@@ -11,7 +11,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 
-from kernels.device.sm90.loader import LINE, barriers, thread_number
+from kernels.device.sm90.loader import LINE, barriers
+from kernels.device.sm90.team import thread_number
 
 
 @gluon.jit

@@ -10,7 +10,7 @@ cost small groups more than large ones gain (bench/NOTES.md).
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.device.sm90.loader import thread_number
+from kernels.device.sm90.team import thread_number
 
 AHEAD = gl.constexpr(4)  # steps before a tile's end at which the next one is asked for: the answer takes as long
 

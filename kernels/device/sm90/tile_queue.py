@@ -10,7 +10,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from kernels.device.sm90.loader import barriers, thread_number
+from kernels.device.sm90.loader import barriers
+from kernels.device.sm90.team import thread_number
 
 SLOTS = gl.constexpr(4)  # tiles that the telling warp may be ahead: more than the pipeline holds
 
@@ -42,7 +43,7 @@ class WorkTile:
     height: gl.tensor  # of A, rows that the tile has; or more, as many as its group has left, or as a tile may have
 
     @gluon.jit
-    def beside(self, columns: gl.constexpr):
+    def beside(self, columns):
         """The part of the tile that begins so many columns further on."""
         return WorkTile(
             self.row, self.end, self.col + columns, self.group, self.step, self.count, self.last, self.height
@@ -81,9 +82,13 @@ class Queue:
         mbarrier.arrive(self.full.index(slot), count=1)
 
     @gluon.jit
-    def receive(self, n):
+    def receive(self, n, team=None):
+        """By all warps of a partition, or of a team each warpgroup by itself."""
         slot = n % SLOTS
-        mbarrier.wait(self.full.index(slot), n // SLOTS & 1)
+        if team is None:
+            mbarrier.wait(self.full.index(slot), n // SLOTS & 1)
+        else:
+            team.wait(self.full.index(slot), n // SLOTS & 1)
         row, end, col, group, step, count, last, height = gl.inline_asm(
             "ld.shared.v4.b32 {$0, $1, $2, $3}, [$8];\nld.shared.v4.b32 {$4, $5, $6, $7}, [$8 + 16];",
             "=r,=r,=r,=r,=r,=r,=r,=r,r,~{memory}",
@@ -91,8 +96,11 @@ class Queue:
             [gl.int32] * 8,
             is_pure=False,
         )
-        gl.barrier()  # every warp has read it
-        mbarrier.arrive(self.free.index(slot), count=1)
+        if team is None:
+            gl.barrier()  # every warp has read it
+            mbarrier.arrive(self.free.index(slot), count=1)
+        else:
+            team.tell(self.free.index(slot))
         return WorkTile(row, end, col, group, step, count, last, height)
 
 

@@ -113,7 +113,7 @@ def run_compile(variant: Variant, target) -> None:
     with contextlib.ExitStack() as passes:
         if as_written:
             passes.enter_context(synchronized_as_written())
-            passes.enter_context(without_idle_passes(variant))
+            passes.enter_context(without_idle_passes())
         triton.compile(source(kernel, signature, constexprs, attrs), target=target, options=options)
 
 

@@ -105,7 +105,8 @@ def synchronized_as_written():
     """Without the passes that add a fence where shared memory is written, then read by TMA or the tensor cores, and a
     barrier where one warp needs what another has read or written there. They follow memory byte by byte, a quarter of a
     compilation. Kernels in Gluon say where both are (fence_async_shared, gl.barrier): the passes add none, and
-    tests/aot/test_synchronized.py compares the bytes."""
+    tests/aot/test_synchronized.py compares the bytes. Where warpgroups run one code they must not run: barriers there
+    are assembly (kernels/device/sm90/team.py), of which they know nothing, and what they add is for all threads."""
     from triton.backends.nvidia import compiler
 
     passes = compiler.nvidia.passes
@@ -126,18 +127,16 @@ IDLE = {
 
 
 @contextlib.contextmanager
-def without_idle_passes(variant: Variant):
+def without_idle_passes():
     """Without IDLE, and by Triton's inliner in place of Gluon's, which simplifies functions once more: a tenth of what
-    comes before the assembler. No byte changes (tests/aot/test_synchronized.py); only stream-K's would by the inliner,
-    and keep Gluon's."""
+    comes before the assembler. No byte changes (tests/aot/test_synchronized.py)."""
     from triton.backends.nvidia import compiler
 
     with contextlib.ExitStack() as left_out:
         for module, names in IDLE.items():
             for name in names:
                 left_out.enter_context(replaced(attrgetter(module)(compiler), name, lambda *_: None))
-        if variant.family.split != "stream":
-            left_out.enter_context(replaced(compiler.passes.gluon, "add_inliner", compiler.passes.common.add_inliner))
+        left_out.enter_context(replaced(compiler.passes.gluon, "add_inliner", compiler.passes.common.add_inliner))
         yield
 
 

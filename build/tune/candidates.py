@@ -194,7 +194,7 @@ PROMOTED = {1: 64 * 192, 2: 64 * 192, 3: 64 * 112}
 def takes_bytes(v: Variant) -> bool:
     """Whether a tile is sensible for 8-bit operands: where sums are promoted, a warpgroup's registers hold two of its
     part."""
-    sharing = v.consumers if v.family.cooperative else v.config.warps // 4
+    sharing = v.consumers if v.family.cooperative else 1 if v.config.persistent else v.config.warps // 4
     return v.problem.precision == "fast" or v.left * v.right // sharing <= PROMOTED[sharing]
 
 

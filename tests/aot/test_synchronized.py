@@ -4,6 +4,7 @@ do those that find nothing to do."""
 import contextlib
 import dataclasses
 import random
+import re
 from operator import attrgetter
 
 import pytest
@@ -54,16 +55,35 @@ def test_a_row_of_each_kernel_drawn_anew_has_the_bytes_that_it_has_with_the_pass
     assert compile_variant(variant).cubin == own.cubin, f"{variant.name} lacks a fence or a barrier (seed {SEED})"
 
 
-@pytest.mark.parametrize("kernel", sorted(k for k, rows in ROWS.items() if any(map(is_team, rows))))
-def test_warpgroups_that_run_the_same_code_meet_nowhere_all_together(kernel):
-    """One may be in another tile than the other: what the compiler does for all threads of a partition, with a barrier
-    of its own, must not be in there. All meet once, before they part."""
-    variant = random.Random(f"{SEED} {kernel}").choice([row for row in ROWS[kernel] if is_team(row)])
+def ptx_of(variant) -> str:
     with offline(variant) as (target, record, cache):
-        *_, ptx = run_triton(variant, target, record, cache, False)
-    _, begun, inside = ptx.partition("shfl.sync.idx.b32 x")
+        return run_triton(variant, target, record, cache, False)[2]
+
+
+TEAM_KERNELS = sorted(kernel for kernel, rows in ROWS.items() if any(map(is_team, rows)))
+
+
+@pytest.mark.parametrize("kernel", TEAM_KERNELS)
+def test_warpgroups_that_run_one_code_meet_all_together_only_before_they_part(kernel):
+    """One may be in another tile than the other: what the compiler does for all threads of a partition, with a barrier
+    of its own, must not be in there."""
+    variant = random.Random(f"{SEED} {kernel}").choice([row for row in ROWS[kernel] if is_team(row)])
+    # The assembly that says which warpgroup a thread is in: of the first partition, the team, it comes last.
+    before, begun, inside = ptx_of(variant).rpartition("shfl.sync.idx.b32 x")
     assert begun and "bar.sync \t0, 256;" not in inside, f"{variant.name} (seed {SEED})"
-    assert "bar.sync %r" in inside
+    assert before.count("bar.sync \t0, 256;") <= 1 and "bar.sync %r" in inside
+
+
+@pytest.mark.parametrize("kernel", TEAM_KERNELS)
+def test_what_tma_stores_is_fenced_and_its_writers_have_met(kernel):
+    """The compiler's passes do not know a copy in assembly for one."""
+    variant = random.Random(f"{SEED} {kernel}").choice([row for row in ROWS[kernel] if is_team(row)])
+    ptx = ptx_of(variant).replace("\t", "")
+    sent = len(re.findall(r"\.bulk_group \[map[^;]*;\ncp\.async\.bulk\.commit_group;", ptx))
+    assert bool(sent) == (variant.family.store == "tma"), variant.name
+    # Fences that a barrier of the warpgroup follows at once.
+    fenced = len(re.findall(r"fence\.proxy\.async\S*;\n(?://.*\n)*bar\.sync (?:%r\d+|\d+), ?128;", ptx))
+    assert fenced >= sent, f"{variant.name} (seed {SEED}): {fenced} of {sent}"
 
 
 def test_a_kernel_whose_barriers_are_not_written_has_other_bytes_with_the_passes(monkeypatch):
@@ -124,20 +144,9 @@ def test_idle_passes_are_left_out_in_that_context_alone():
         return passes | {"add_inliner": compiler.passes.gluon.add_inliner}
 
     usual = now()
-    hopper = next(v for v in variants((90,)) if v.kernel == "sm90.gemm.gemm_pingpong")
-    with without_idle_passes(hopper):
+    with without_idle_passes():
         assert not now().items() & usual.items()
     assert now() == usual
-
-
-def test_stream_k_keeps_gluons_inliner_since_the_other_makes_another_kernel(monkeypatch):
-    from triton.backends.nvidia import compiler
-
-    rows = [v for v in variants((90,)) if v.family.split == "stream"]
-    variant = min(rows, key=lambda v: v.config.block_m * v.config.block_n)
-    own = shipped(variant)
-    monkeypatch.setattr(compiler.passes.gluon, "add_inliner", compiler.passes.common.add_inliner)
-    assert compile_variant(variant).cubin != own.cubin, f"{variant.name} could do without"
 
 
 @pytest.mark.parametrize(("target", "op", "off"), [

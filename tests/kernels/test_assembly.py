@@ -1,7 +1,7 @@
 """Assembly in Hopper's kernels: what no piece of it may ask for. Compiles nothing.
 
 A piece that reads %tid.x makes the assembler take all threads of the kernel for apart: TMA's operands then go through
-loops over them, a hundred cycles a copy (bench/NOTES.md). The thread's number is an operand (loader.py, thread_number).
+loops over them, a hundred cycles a copy (bench/NOTES.md). The thread's number is an operand (team.py, thread_number).
 """
 
 import re

@@ -9,6 +9,7 @@ pytest.importorskip("triton")
 
 from triton.experimental.gluon import language as gl
 
+from kernels.device.sm90.moe_mm import paired_layout
 from kernels.device.sm90.output_assembly import box_facts
 from kernels.device.sm90.team_layouts import is_of_all, part_layout, piece_layout, row_layout, tied_numbers, type_of_all
 
@@ -58,7 +59,7 @@ def test_a_warpgroup_of_a_team_has_its_part_where_one_by_itself_has_it(rows, col
         *(piece_layout.fn(size, 8, 8) for size in ((64, 64), (128, 64), (32, 64), (32, 128), (16, 64))),
         piece_layout.fn((64, 32), 4, 8),
         piece_layout.fn((128, 64), 4, 8),
-        *(row_layout.fn(length, 8) for length in (64, 128, 256)),
+        *(row_layout.fn(length, 8) for length in (8, 32, 64, 128, 256)),
     ],
     ids=lambda layout: f"{layout.shape} {len(layout.reg_bases)}",
 )
@@ -87,15 +88,23 @@ def test_as_one_tensor_each_register_goes_in_where_it_comes_out():
 
 
 @pytest.mark.parametrize(
-    ("element", "rows", "columns"),
-    [(gl.bfloat16, 64, 64), (gl.bfloat16, 64, 128), (gl.float32, 128, 32), (gl.float32, 64, 64), (gl.bfloat16, 64, 8),
-     (gl.bfloat16, 8, 64), (gl.float8e4nv, 16, 64), (gl.bfloat16, 128, 16)],
+    ("element", "rows", "columns", "copies"),
+    [
+        (gl.bfloat16, 64, 64, ((0, 0),)), (gl.bfloat16, 64, 128, ((0, 0), (8192, 64))),
+        (gl.float32, 64, 64, ((0, 0), (8192, 32))), (gl.float32, 128, 32, ((0, 0),)), (gl.bfloat16, 64, 8, ((0, 0),)),
+        (gl.bfloat16, 8, 256, ((0, 0), (1024, 64), (2048, 128), (3072, 192))), (gl.float8e4nv, 16, 64, ((0, 0),)),
+        (gl.bfloat16, 128, 16, ((0, 0),)),
+    ],
 )  # fmt: skip
-def test_a_box_goes_in_copies_as_wide_as_a_swizzled_line(element, rows, columns):
+def test_a_box_goes_in_copies_as_wide_as_a_swizzled_line(element, rows, columns, copies):
     layout = gl.NVMMASharedLayout.get_default_for([rows, columns], element)
     block = SimpleNamespace(shape=[rows, columns], element_ty=element)
-    total, copies = box_facts.fn(SimpleNamespace(type=SimpleNamespace(block_type=block, layout=layout)))
-    size = element.primitive_bitwidth // 8
-    line = min(columns * size, 128)
-    assert total == rows * columns * size
-    assert copies == tuple((i * rows * line, i * line // size) for i in range(columns * size // line))
+    found = box_facts.fn(SimpleNamespace(type=SimpleNamespace(block_type=block, layout=layout)))
+    assert found == (rows * columns * element.primitive_bitwidth // 8, copies)
+
+
+@pytest.mark.parametrize(("blocks", "width"), [(1, 32), (2, 64)])
+def test_gate_and_up_in_turn_are_a_warpgroups_own_in_a_team_too(blocks, width):
+    alone, of_team = paired_layout.fn(blocks, width, 4), paired_layout.fn(blocks, width, 8)
+    assert sorted(itertools.chain(*(held(alone, warp) for warp in range(4)))) == everywhere(alone.shape)
+    assert of_warpgroup(of_team, 0) == of_warpgroup(of_team, 1) == of_warpgroup(alone, 0)

@@ -11,8 +11,11 @@ loader      loader.py: the stages of shared memory that TMA fills; loader_assemb
 mainloop    mainloop.py: wgmma of any width, over an accumulator in parts; promote.py: sums of 8-bit products kept in
             float32; promote_blocks.py: with scales of blocks, where two warpgroups share a tile; paired_sums.py,
             place.py: in which registers sums stand, and which stage a step has
-epilogue    epilogue.py: alpha, beta, bias, activation, and how a tile leaves: by TMA, from registers, or in slices that
-            reduce in the workspace; scales.py: what 8-bit operands were scaled by, and a D of 8 bits rounded
+epilogue    epilogue.py: alpha, beta, bias, activation, and how a tile leaves: by TMA, or from registers;
+            output_assembly.py: what it says in assembly; split_output.py: in slices that reduce in the workspace;
+            scales.py: what 8-bit operands were scaled by, and a D of 8 bits rounded
+team        team.py: warpgroups that multiply run one code, and do each by itself what a partition does else;
+            team_layouts.py: what a tensor is there
 kernels     gemm.py: dense, persistent, cooperative or pingpong; gemm_cluster.py: few tiles, whose K a cluster shares;
             gemm_stream.py: whose K all blocks share; grouped_mm_pingpong.py, grouped_mm_swap.py, grouped_mm_cluster.py:
             packed groups, grouped_mm_columns.py: whose ends cut columns, and grouped_mm_whole.py: in tiles that no

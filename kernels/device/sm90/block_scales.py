@@ -51,11 +51,11 @@ class TileScales:
     column: gl.tensor  # where in its block of B's columns the tile begins
 
     @gluon.jit
-    def of_column(self, line, COLUMN):
-        """B's, of column COLUMN of the tile."""
+    def of_column(self, line, column):
+        """B's, of this column of the tile."""
         place = 0
         if self.ring.PLACES > 1:
-            place = (self.column + COLUMN) // BLOCK
+            place = (self.column + column) // BLOCK
         return self.ring.column_at(line, place)
 
     @gluon.jit
@@ -70,14 +70,14 @@ class TileScales:
             return (own,) + self.read_right(parts, at, line, COLUMN + WIDTH, PART + 1)  # noqa: RUF005
 
     @gluon.jit
-    def read(self, parts, at, line, FIRST):
-        """Those of a line of a stage, number `line` of all: the left operand's rows from FIRST on, which this
+    def read(self, parts, at, line, row):
+        """Those of a line of a stage, number `line` of all: the left operand's rows from `row` on, which this
         warpgroup has, and the right one's for each part of the accumulator."""
         rows: gl.constexpr = gl.SliceLayout(1, parts[0].type.layout)
         if self.ring.SWAP:
-            left = self.of_column(line, FIRST)
+            left = self.of_column(line, row)
         else:
-            left = self.ring.rows_at(at, self.low, FIRST, parts[0].shape[0], rows)
+            left = self.ring.rows_at(at, self.low, row, parts[0].shape[0], rows)
         return left, self.read_right(parts, at, line, 0, 0)
 
     @gluon.jit

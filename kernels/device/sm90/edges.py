@@ -83,11 +83,11 @@ class Edges:
                 self.keep(stages, step, low, high, 0)
                 self.keep(stages, step, low, high, 1)
             fence_async_shared()  # the tensor cores read what was written here
-            stages.team.meet()
-            if self.SHARERS == 2:
+            if self.SHARERS == 1:
+                stages.team.meet()
+            else:
                 bar = self.meeting.index(0)
                 stages.team.tell(bar)
-                stages.team.meet()  # all are past the wait before this one
                 stages.team.wait(bar, self.phase ^ (step != self.first).to(gl.int32))
 
 

@@ -31,16 +31,16 @@ class Epilogue:
             return ()
 
     @gluon.jit
-    def spread(self, asked, CONSUMER, team):
+    def spread(self, asked, number, team):
         if len(self.scales) > 0:
-            self.scales[0].spread(asked, self.alpha, CONSUMER, team)
+            self.scales[0].spread(asked, self.alpha, number, team)
 
     @gluon.jit
-    def scaled(self, acc, CONSUMER, COLUMN: gl.constexpr):
+    def scaled(self, acc, number, COLUMN: gl.constexpr):
         """The sum times alpha and the operands' scales, of the part of a tile that begins at this column. With scales
         alpha is the one that spread() had."""
         if len(self.scales) > 0:
-            return self.scales[0].applied(acc, CONSUMER, COLUMN)
+            return self.scales[0].applied(acc, number, COLUMN)
         else:
             return acc * self.alpha
 
@@ -102,16 +102,16 @@ class Output:
     D_MAP: gl.constexpr
 
     @gluon.jit
-    def stage(self, parts, i: gl.constexpr, CONSUMER, phase, row, col, epilogue, team):
+    def stage(self, parts, i: gl.constexpr, number, phase, row, col, epilogue, team):
         """Part number i finished and in a buffer of this consumer; row and column are those of D. Returns the buffer,
         and the phase that C's barrier has next."""
         WHICH: gl.constexpr = which(parts, self.MOST, i)
         c_desc = self.c_descs[WHICH]
-        buf = self.bufs.index(CONSUMER * self.BUFFERS + i % self.BUFFERS)
+        buf = self.bufs.index(number * self.BUFFERS + i % self.BUFFERS)
         buf = buf.reinterpret(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
         seen = buf.permute((1, 0)) if epilogue.SWAP else buf
-        bar = self.c_bars.index(CONSUMER)
-        acc = epilogue.scaled(parts[i], CONSUMER, columns_before(parts, i))
+        bar = self.c_bars.index(number)
+        acc = epilogue.scaled(parts[i], number, columns_before(parts, i))
         # The next tile begins with the first buffer again, which the last part of this one may have left by.
         tma.store_wait(pendings=self.BUFFERS - 1 if i > 0 or len(parts) % self.BUFFERS == 0 else 0)
         team.meet()  # one thread has waited for the buffer to be read, all write to it
@@ -143,12 +143,12 @@ class Output:
         return self.epilogue.ask(left, right)
 
     @gluon.jit
-    def store(self, parts, CONSUMER, phase, left, right, unit, asked, team):
-        self.epilogue.spread(asked, CONSUMER, team)
+    def store(self, parts, number, phase, left, right, unit, asked, team):
+        self.epilogue.spread(asked, number, team)
         SWAP: gl.constexpr = self.epilogue.SWAP
         for i in gl.static_range(len(parts)):
             row, col = (right, left) if SWAP else (left, right)
-            buf, phase = self.stage(parts, i, CONSUMER, phase, row, col, self.epilogue, team)
+            buf, phase = self.stage(parts, i, number, phase, row, col, self.epilogue, team)
             self.send(buf, row, col, team, which(parts, self.MOST, i))
             right += parts[i].shape[1]
         return phase
@@ -160,11 +160,13 @@ class Output:
 
 @gluon.jit
 def make_output(
-    c_descs, d_descs, epilogue, CONSUMERS: gl.constexpr, BUFFERS: gl.constexpr = 1, IN_CLUSTER: gl.constexpr = False,
-    SYMBOL: gl.constexpr = "", C_MAP: gl.constexpr = 10,
+    SYMBOL: gl.constexpr, c_descs, d_descs, epilogue, CONSUMERS: gl.constexpr, BUFFERS: gl.constexpr = 1,
+    IN_CLUSTER: gl.constexpr = False,
 ):  # fmt: skip
+    """C's and D's tensor maps are the entry point's parameters behind A's and B's."""
     SHAPE: gl.constexpr = [CONSUMERS * BUFFERS] + d_descs[0].block_type.shape  # noqa: RUF005
     MOST: gl.constexpr = d_descs[0].block_type.shape[0 if epilogue.SWAP else 1]
+    C_MAP: gl.constexpr = 10
     bufs = gl.allocate_shared_memory(d_descs[0].dtype, SHAPE, d_descs[0].layout)
     return Output(
         c_descs, d_descs, bufs, barriers(CONSUMERS, 1, IN_CLUSTER), epilogue, MOST, BUFFERS, SYMBOL,
@@ -198,17 +200,17 @@ class MaskedOutput:
         return self.epilogue.ask(row, col)
 
     @gluon.jit
-    def store(self, parts, CONSUMER, phase, row, col, unit, asked, team):
-        self.epilogue.spread(asked, CONSUMER, team)
+    def store(self, parts, number, phase, row, col, unit, asked, team):
+        self.epilogue.spread(asked, number, team)
         for i in gl.static_range(len(parts)):
-            acc, first = of_all(self.epilogue.scaled(parts[i], CONSUMER, columns_before(parts, i)))
-            rows = row - first + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
+            acc, below = of_all(self.epilogue.scaled(parts[i], number, columns_before(parts, i)))
+            rows = row - below + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
             cols = col + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
             inside = (rows[:, None] < self.M) & (cols[None, :] < self.epilogue.N)
             if self.epilogue.beta != 0.0:
                 at = rows.to(gl.int64)[:, None] * self.ldc + cols[None, :]
                 acc += self.epilogue.beta * gl.load(self.c_ptr + at, mask=inside, other=0.0).to(gl.float32)
-            acc = as_stored(self.epilogue.finish(acc, row - first, col), self.d_ptr.dtype.element_ty)
+            acc = as_stored(self.epilogue.finish(acc, row - below, col), self.d_ptr.dtype.element_ty)
             gl.store(self.d_ptr + (rows.to(gl.int64)[:, None] * self.ldd + cols[None, :]), acc, mask=inside)
             col += parts[i].shape[1]
         return phase

@@ -219,7 +219,7 @@ def store_by_tma(
         stages, SWAP, BLOCKS,
     )  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
-    out = make_output(c_descs, d_descs, epilogue, CONSUMERS, BUFFERS, CLUSTER > 1, SYMBOL)
+    out = make_output(SYMBOL, c_descs, d_descs, epilogue, CONSUMERS, BUFFERS, CLUSTER > 1)
     run(tiles, stages, out, blocks, CONSUMERS, LEFT // OWNERS, PINGPONG, PROMOTE)
 
 
@@ -282,7 +282,7 @@ def gemm_split(
         stages, SWAP, BLOCKS,
     )  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
-    out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS, False, SYMBOL)
+    out = make_output(SYMBOL, (c_desc,), (d_desc,), epilogue, 2, BUFFERS)
     split = make_split_output(out, partials, semaphores, epoch, splits)
     run(tiles, stages, split, blocks, 2, LEFT, True, PROMOTE)
 

@@ -108,8 +108,8 @@ class Partials:
         own = number * parts[0].shape[0] if self.SHARERS > 1 else 0
         place = (gl.program_id(0) // CLUSTER + self.runs.tile(unit)) * CLUSTER + gl.program_id(0) % CLUSTER
         for i in gl.static_range(len(parts)):
-            part, first = of_all(parts[i])
-            left = own - first + gl.arange(0, part.shape[0], gl.SliceLayout(1, part.type.layout))
+            part, below = of_all(parts[i])
+            left = own - below + gl.arange(0, part.shape[0], gl.SliceLayout(1, part.type.layout))
             right = gl.arange(0, part.shape[1], gl.SliceLayout(0, part.type.layout))
             right += columns_before(parts, i)
             # In 64 bits a thread's places are one and constants from there on; in 32 the compiler keeps each, and works

@@ -41,8 +41,8 @@ class ColumnsOutput:
     @gluon.jit
     def store(self, acc, work, row):
         """A tile's rows of D from `row` on: its first column is work.row, and work.end one past its group's last."""
-        acc, first = of_all(acc)
-        cols = work.row - first + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
+        acc, below = of_all(acc)
+        cols = work.row - below + gl.arange(0, acc.shape[0], gl.SliceLayout(1, acc.type.layout))
         rows = row + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
         inside = (cols[:, None] < work.end) & (rows[None, :] < self.M)
         acc *= self.alpha

@@ -55,9 +55,9 @@ class GroupOutput:
     def copy_rows(self, buf, row, end, col):
         """What stands in a buffer, as far as the group goes. N and ldd are multiples of 16 bytes: the guard asks it."""
         STEP: gl.constexpr = 128 // buf.dtype.primitive_bitwidth
-        whole, first = of_all(buf.load(piece_layout(buf.shape, STEP, gl.num_warps())))
+        whole, below = of_all(buf.load(piece_layout(buf.shape, STEP, gl.num_warps())))
         layout: gl.constexpr = whole.type.layout
-        rows = row - first + gl.arange(0, whole.shape[0], gl.SliceLayout(1, layout))
+        rows = row - below + gl.arange(0, whole.shape[0], gl.SliceLayout(1, layout))
         cols = col // STEP * STEP + gl.arange(0, whole.shape[1], gl.SliceLayout(0, layout))
         inside = (rows[:, None] < end) & (cols[None, :] < self.out.epilogue.N // STEP * STEP)
         at = rows.to(gl.int64)[:, None] * (self.ldd // STEP * STEP) + cols[None, :]
@@ -71,11 +71,14 @@ class GroupOutput:
             self.out.send(buf, row, col, team)
         else:
             self.copy_rows(buf, row, end, col)
+            # An empty group: Output.stage counts one for each part of a tile.
+            gl.inline_asm("cp.async.bulk.commit_group;", "~{memory}", [], [], is_pure=False)
 
     @gluon.jit
-    def finish(self, work):
+    def finish(self, work, team):
         """Once there is no tile any more: `work` says where the last group ends."""
         self.out.drain()
+        team.meet()  # all that was stored has left
         self.zero_rows(work.row)
 
     @gluon.jit
@@ -98,9 +101,9 @@ class GroupOutput:
 
 @gluon.jit
 def make_group_output(
-    c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, zero_to, SYMBOL: gl.constexpr, BUFFERS: gl.constexpr = 1
+    SYMBOL: gl.constexpr, c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, zero_to, BUFFERS: gl.constexpr = 1
 ):  # fmt: skip
-    out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS, False, SYMBOL)
+    out = make_output(SYMBOL, (c_desc,), (d_desc,), epilogue, 2, BUFFERS)
     return GroupOutput(out, d_ptr, ldd, batch_stride_bias, zero_to)
 
 
@@ -142,7 +145,7 @@ def consume(
     if EQUAL:
         out.out.drain()
     else:
-        out.finish(work)
+        out.finish(work, team)
 
 
 @gluon.jit
@@ -154,7 +157,7 @@ def grouped_mm_pingpong(
 ):  # fmt: skip
     """EQUAL: every group has as many tiles, as where ends cut K or there are none. Else ends cut the rows."""
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, False, ())
-    out = make_group_output(c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail, SYMBOL)
+    out = make_group_output(SYMBOL, c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail)
     groups_at = Groups(
         offs_ptr, offs_wide, groups, M, N, K, a_step, b_step, d_step, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, False,
     )  # fmt: skip

@@ -162,7 +162,7 @@ def consume(
     if EQUAL:
         out.out.drain()
     else:
-        out.finish(work)
+        out.finish(work, team)
 
 
 @gluon.jit
@@ -180,7 +180,8 @@ def grouped_mm_scaled(
     COOP: gl.constexpr = not PINGPONG
     if SWAP:
         gl.static_assert(OWNERS == 1)  # what warpgroups share, they share by rows
-    # A thread's, of those that multiply and of those that load, which also bring scales of blocks.
+    # A thread's, of those that multiply (of EQUAL groups what loaders leave is 8 less) and of those that load, which
+    # also bring scales of blocks.
     REGISTERS: gl.constexpr = 224 if BLOCKS and SWAP else 232
     OF_LOADERS: gl.constexpr = 56 if BLOCKS and SWAP else 48 if EQUAL else 40
     stages = make_stages(
@@ -197,7 +198,7 @@ def grouped_mm_scaled(
         stages, SWAP, BLOCKS,
     )  # fmt: skip
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, SWAP, scales)
-    out = make_group_output(c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail, SYMBOL, BUFFERS)
+    out = make_group_output(SYMBOL, c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail, BUFFERS)
     groups_at = Groups(
         offs_ptr, offs_wide, groups, M, N, K, a_step, b_step, d_step, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SWAP,
     )  # fmt: skip

@@ -92,7 +92,9 @@ def grouped_mm_scaled_whole(
     COOP: gl.constexpr = not PINGPONG
     OWNERS: gl.constexpr = 2 if COOP else 1
     ROWS: gl.constexpr = LEFT // OWNERS
-    REGISTERS: gl.constexpr = 232  # a thread's; the first warpgroup has as many if the other warps take no more than 40
+    REGISTERS: gl.constexpr = (
+        232  # a thread's; those that multiply have as many if the other warps take no more than 40
+    )
     left_rows, right_rows = (N, M) if SWAP else (M, N)
     one = gl.to_tensor(1)
     tiles = Tiles(left_rows, right_rows, K, gl.to_tensor(True), one, LEFT, RIGHT, BLOCK_K, GROUP_M, 1, 1, False)
@@ -105,7 +107,7 @@ def grouped_mm_scaled_whole(
     prefetch_maps(SYMBOL, (15,))  # D's
     scales = make_scales(a_scale, b_scale, scaling, M, N, 2, ROWS, RIGHT, SWAP, True)
     epilogue = Epilogue(bias_ptr, N, alpha, gl.to_tensor(0.0), activation, ACTIVATE, SWAP, scales)
-    out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS, False, SYMBOL)
+    out = make_output(SYMBOL, (c_desc,), (d_desc,), epilogue, 2, BUFFERS)
     queue = make_queue(OWNERS + 2)
     tails = make_tails(STAGES)
     turns = stages.empty  # a barrier that nobody waits at would lie where others write

@@ -74,7 +74,7 @@ def consume(
         phase = out.store(parts, number, phase, work.beside(column), team)
         n += 1 if COOP else 2
         work = queue.receive(n, team)
-    out.finish(work)
+    out.finish(work, team)
 
 
 @gluon.jit
@@ -87,7 +87,7 @@ def grouped_mm_swap(
 ):  # fmt: skip
     OWNERS: gl.constexpr = 1 if PINGPONG else 2
     epilogue = Epilogue(bias_ptr, N, alpha, beta, activation, ACTIVATE, True, ())
-    out = make_group_output(c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail, SYMBOL)
+    out = make_group_output(SYMBOL, c_desc, d_desc, d_ptr, ldd, epilogue, batch_stride_bias, M * zero_tail)
     groups_at = Groups(
         offs_ptr, offs_wide, groups, M, N, K, a_step, b_step, d_step, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, True,
     )  # fmt: skip

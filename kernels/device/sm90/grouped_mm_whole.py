@@ -182,7 +182,7 @@ def grouped_mm_whole(
     stages = make_stages(a_desc, b_desc, SYMBOL, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, TRANS_A, TRANS_B, SWAP, RANK=3)
     prefetch_maps(SYMBOL, (15,))  # D's
     epilogue = Epilogue(bias_ptr, N, alpha, gl.to_tensor(0.0), activation, ACTIVATE, SWAP, ())
-    out = make_output((c_desc,), (d_desc,), epilogue, 2, BUFFERS, False, SYMBOL)
+    out = make_output(SYMBOL, (c_desc,), (d_desc,), epilogue, 2, BUFFERS)
     queue = make_queue(3)
     tails = make_tails(STAGES)
     turns = barriers(2)

@@ -88,9 +88,9 @@ class Operand:
     PARAMETER: gl.constexpr  # of the entry point: its tensor map; "": threads bring it, by no tensor map
 
     @gluon.jit
-    def at(self, slot, FIRST):
-        """Bytes from the first buffer to row FIRST of a stage."""
-        return slot * (self.ROWS * self.LINES * LINE) + FIRST * self.row_bytes()
+    def at(self, slot, first):
+        """Bytes from the first buffer to row `first` of a stage."""
+        return slot * (self.ROWS * self.LINES * LINE) + first * self.row_bytes()
 
     @gluon.jit
     def share_at(self, slot, row, line):
@@ -240,21 +240,15 @@ class Stages:
     @gluon.jit
     def of_consumer(self, team):
         """These stages as a warpgroup that multiplies has them."""
+        told = self.told
         if self.CLUSTER > 1:
-            thread = thread_number()
             told = gl.inline_asm(
-                barrier_told(self.CLUSTER, self.ACROSS), "=r,r,r", [self.empty.index(0), thread], thread.type,
+                barrier_told(self.CLUSTER, self.ACROSS), "=r,r,r", [self.empty.index(0), thread_number()], gl.int32,
                 is_pure=False,
             )  # fmt: skip
-            return self.given(told, team)
-        else:
-            return self.given(self.told, team)
-
-    @gluon.jit
-    def given(self, told, team):
         return Stages(
-            self.left, self.right, self.empty, self.ready, told, self.STAGES, self.BLOCK_K, self.CLUSTER,
-            self.ACROSS, self.SWAP, self.RANK, self.IN_CLUSTER, self.BY_THREADS, team,
+            self.left, self.right, self.empty, self.ready, told, self.STAGES, self.BLOCK_K, self.CLUSTER, self.ACROSS,
+            self.SWAP, self.RANK, self.IN_CLUSTER, self.BY_THREADS, team,
         )  # fmt: skip
 
     @gluon.jit

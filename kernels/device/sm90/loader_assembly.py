@@ -126,10 +126,10 @@ def sharers_mask(sharers, apart, some_others):
 
 @gluon.constexpr_function
 def barrier_told(blocks, across):
-    """$0: where thread $2 of a warpgroup tells a block that a stage is empty, the first of that block's barriers, which
-    here is $1; else 0. Told are the blocks that load for this one, of all `blocks` those in its row of `across` and
-    those in its column, each once: block i by lane i of warp i % 4. Found once, since tiles of 64 x 64 wait for each
-    instruction that stands between two steps."""
+    """$0: where thread $2 of those that multiply tells a block that a stage is empty, the first of that block's
+    barriers, which here is $1; else 0. Told are the blocks that load for this one, of all `blocks` those in its row of
+    `across` and those in its column, each once: block i by lane i of warp i % 4 of a warpgroup. Found once, since tiles
+    of 64 x 64 wait for each instruction that stands between two steps."""
     below = blocks // across
     here = (
         "mov.u32 own, %cluster_ctarank;\nxor.b32 own, own, lane;\n"  # 0 in the bits of what two blocks have in common
@@ -157,9 +157,7 @@ def tell_barrier():
 @gluon.constexpr_function
 def wait_for_phase(may_skip=False):
     """Until the barrier at $0 has passed the phase of parity $1 (PTX ISA, mbarrier.try_wait); it may be skipped, where
-    $2 is 0. Each warp waits for itself: the compiler's own wait begins with a barrier of all warps here. Not for
-    clusters: their addresses differ.
-    """
+    $2 is 0. In a cluster $0 is this block's own address (team.py, Team.at)."""
     skip = "setp.eq.s32 passed, $2, 0;\n@passed bra.uni done;\n" if may_skip else ""
     return (
         f"{{ .reg .pred passed;\n{skip}"

@@ -142,10 +142,9 @@ def zero_parts(
         layout: gl.constexpr = gl.NVMMADistributedLayout(
             version=[3, 0], warps_per_cta=[gl.num_warps(), 1], instr_shape=[16, PART, 16]
         )
-        own = (gl.zeros((ROWS, PART), gl.float32, layout),)
     else:
         layout: gl.constexpr = part_layout(ROWS, PART, gl.num_warps())
-        own = (gl.zeros((ROWS, PART), gl.float32, layout),)
+    own = (gl.zeros((ROWS, PART), gl.float32, layout),)
     if len(part_widths(WIDTH, MOST)) == FIRST + 1:
         return own
     else:
@@ -154,9 +153,9 @@ def zero_parts(
 
 @gluon.jit
 def multiply_step(
-    parts, stages, step, FIRST, WIDTH: gl.constexpr, ADDS: gl.constexpr = True, number=None
+    parts, stages, step, row, WIDTH: gl.constexpr, ADDS: gl.constexpr = True, number=None
 ):  # fmt: skip
-    """The sum with one step more, begun: the left operand's rows from FIRST on by WIDTH of the right one's. The step
+    """The sum with one step more, begun: the left operand's rows from `row` on by WIDTH of the right one's. The step
     before this is done. Of one instruction's K alone, where its `number` in the step is given.
 
     Unless it ADDS, the sum begins here, of the types that `parts` have, in registers that may have held anything: to
@@ -170,7 +169,7 @@ def multiply_step(
         parts, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
         (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES, adds=ADDS, piece=PIECE,
     )  # fmt: skip
-    given = (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0))
+    given = (left.bufs, left.at(slot, row), right.bufs, right.at(slot, 0))
     if PIECE:
         given = given + (number,)  # noqa: RUF005
     if ADDS:
@@ -211,7 +210,7 @@ def pieces_of(stages):
 
 @gluon.jit
 def multiply(
-    parts, stages, step, count, last, FIRST, WIDTH: gl.constexpr, CLEAR: gl.constexpr = False,
+    parts, stages, step, count, last, row, WIDTH: gl.constexpr, CLEAR: gl.constexpr = False,
     CUT: gl.constexpr = False, TO_ZEROS: gl.constexpr = False, edges=(),
 ):  # fmt: skip
     """The sum over `count` steps, at least one, begun, of the types that `parts` have; and the number after them. Of
@@ -227,20 +226,20 @@ def multiply(
         whole -= cut.to(gl.int32)
     if not TO_ZEROS:
         ready(stages, step, last, count == 1, CLEAR, edges)
-        parts = multiply_step(parts, stages, step, FIRST, WIDTH, ADDS=False)
+        parts = multiply_step(parts, stages, step, row, WIDTH, ADDS=False)
         if stages.CLUSTER == 1:
             stages.team.meet()  # all are past this step's barrier; from here on `release` has one, in clusters the wait
         step += 1
     BEGUN: gl.constexpr = 0 if TO_ZEROS else 1
     for i in range(BEGUN, whole):
         ready(stages, step, last, i == count - 1, CLEAR, edges)
-        parts = multiply_step(parts, stages, step, FIRST, WIDTH)
+        parts = multiply_step(parts, stages, step, row, WIDTH)
         stages.release(step + stages.STAGES - 1, i > 0)  # the one before this is done
         step += 1
     if PIECES > 1:
         for i in range(gl.where(cut, gl.cdiv(last, stages.BLOCK_K // PIECES), 0)):
             ready(stages, step, last, i == 0, CLEAR, edges)
-            parts = multiply_step(parts, stages, step, FIRST, WIDTH, number=i)
+            parts = multiply_step(parts, stages, step, row, WIDTH, number=i)
             stages.release(step + stages.STAGES - 1, i == 0)
         step += cut.to(gl.int32)
     return parts, step

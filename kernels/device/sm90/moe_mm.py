@@ -52,13 +52,13 @@ def part_constraints(blocks, width):
 
 
 @gluon.constexpr_function
-def paired_layout(blocks, width):
-    """Of what that leaves: each warpgroup of a team has 32 rows of D for 64 of the accumulator."""
+def paired_layout(blocks, width, warps):
+    """Of what that leaves a warpgroup by itself, or each of a team: 32 rows of D for 64 of the accumulator."""
     columns = [[0, 1 << bit] for bit in range(3, width.bit_length() - 1)]
     rows = [[32 << bit, 0] for bit in range(blocks.bit_length() - 1)]
     return gl.DistributedLinearLayout(
         reg_bases=[[0, 1], *columns, *rows], lane_bases=[[0, 2], [0, 4], [4, 0], [1, 0], [2, 0]],
-        warp_bases=[[8, 0], [16, 0], [0, 0]], block_bases=[], shape=[blocks * 32, width],
+        warp_bases=[[8, 0], [16, 0], *[[0, 0]] * (warps // 8)], block_bases=[], shape=[blocks * 32, width],
     )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def pairs_of(acc):
     """The gate's rows and up's of an accumulator where they stand in turn."""
     BLOCKS: gl.constexpr = acc.shape[0] // 64
     WIDTH: gl.constexpr = acc.shape[1]
-    like = gl.zeros([BLOCKS * 32, WIDTH], gl.float32, paired_layout(BLOCKS, WIDTH))
+    like = gl.zeros([BLOCKS * 32, WIDTH], gl.float32, paired_layout(BLOCKS, WIDTH, gl.num_warps()))
     return gl.inline_asm(
         part_assembly(BLOCKS, WIDTH), part_constraints(BLOCKS, WIDTH), [acc], [like.type, like.type], is_pure=True
     )
@@ -128,8 +128,8 @@ class GatedOutput:
         return phase
 
     @gluon.jit
-    def finish(self, work):
-        self.plain.finish(work)
+    def finish(self, work, team):
+        self.plain.finish(work, team)
 
 
 @gluon.jit
@@ -173,5 +173,5 @@ def moe_mm(
             (load_ragged, (groups_at, loader, queue, (), tickets)),
         ],
         [4],
-        [56] if BLOCK_M > 128 else [72],  # its sums alone take 192, and leave 224 to a thread that multiplies
+        [56] if BLOCK_M > 128 else [72],  # a tile of more rows has sums of 192 registers: 56 here leave 224 to who adds
     )

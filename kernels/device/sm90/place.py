@@ -7,11 +7,11 @@ from triton.experimental.gluon import language as gl
 
 
 @gluon.jit
-def word_of(operand, FIRST):
-    """Of the descriptor of an operand's first stage, from row FIRST on, the half that says where."""
+def word_of(operand, row):
+    """Of the descriptor of an operand's first stage, from this row on, the half that says where."""
     return gl.inline_asm(
         "add.u32 $0, $1, $2;\nbfe.u32 $0, $0, 4, 14;\nor.b32 $0, $0, 65536;", "=r,r,r",
-        [operand.bufs, operand.at(0, FIRST)], gl.int32, is_pure=False,
+        [operand.bufs, operand.at(0, row)], gl.int32, is_pure=False,
     )  # fmt: skip
 
 
@@ -51,9 +51,9 @@ def place_at(stages, step, slot, parity, left, right):
 
 
 @gluon.jit
-def places(stages, step, FIRST):
-    """That of a step, of the left operand's rows from FIRST on, and that of the ring's first stage."""
+def places(stages, step, row):
+    """That of a step, of the left operand's rows from `row` on, and that of the ring's first stage."""
     none = gl.to_tensor(0)
-    first = Place(step, none, none, word_of(stages.left, FIRST), word_of(stages.right, 0))
+    first = Place(step, none, none, word_of(stages.left, row), word_of(stages.right, 0))
     slot, parity = step % stages.STAGES, step // stages.STAGES & 1
     return place_at(stages, step, slot, parity, first.left, first.right), first

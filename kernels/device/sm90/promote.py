@@ -23,10 +23,10 @@ from kernels.device.sm90.promote_blocks import do, meet_readers, multiply_blocks
 
 
 @gluon.jit
-def read(scales, parts, stages, step, LINE: gl.constexpr, FIRST):
+def read(scales, parts, stages, step, LINE: gl.constexpr, row):
     if len(scales) > 0:
         LINES: gl.constexpr = stages.left.LINES
-        return scales[0].read(parts, step % stages.STAGES * LINES + LINE, step * LINES + LINE, FIRST)
+        return scales[0].read(parts, step % stages.STAGES * LINES + LINE, step * LINES + LINE, row)
     else:
         return ()
 
@@ -50,7 +50,7 @@ def add(scales, parts, own, read):
 
 @gluon.jit
 def multiply_line(
-    like, stages, step, LINE: gl.constexpr, FIRST, WIDTH: gl.constexpr, PENDING: gl.constexpr = 0
+    like, stages, step, LINE: gl.constexpr, row, WIDTH: gl.constexpr, PENDING: gl.constexpr = 0
 ):  # fmt: skip
     """The products of one line of a step by themselves, of the types that `like` has: done, or with PENDING None only
     begun."""
@@ -61,12 +61,12 @@ def multiply_line(
         like, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
         (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES, LINE, PENDING,
     )  # fmt: skip
-    given = (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0))
+    given = (left.bufs, left.at(slot, row), right.bufs, right.at(slot, 0))
     return gl.inline_asm(ASSEMBLY, outputs(registers_of(like), 4), given, part_types(like), is_pure=False)
 
 
 @gluon.jit
-def begin_line(parts, own, before, stages, step, FIRST, WIDTH: gl.constexpr):
+def begin_line(parts, own, before, stages, step, row, WIDTH: gl.constexpr):
     """The same begun, of a step of one line, in place of the sums `own`, and those of the line `before` waited for.
     Both go in and come out, so that nothing moves what is being written to other registers; so does the accumulator,
     which must have had what `own` was before."""
@@ -78,7 +78,7 @@ def begin_line(parts, own, before, stages, step, FIRST, WIDTH: gl.constexpr):
         own, WIDTH, element_of(left.bufs.dtype), (left.LINES, left.ROWS, left.TURNED, left.BOX),
         (right.LINES, right.ROWS, right.TURNED, right.BOX), left.HALVES, 0, 1, 2 * REGISTERS,
     )  # fmt: skip
-    given = own + before + parts + (left.bufs, left.at(slot, FIRST), right.bufs, right.at(slot, 0))
+    given = own + before + parts + (left.bufs, left.at(slot, row), right.bufs, right.at(slot, 0))
     types: gl.constexpr = part_types(own) + part_types(before) + part_types(parts)
     made = gl.inline_asm(ASSEMBLY, tied(3 * REGISTERS, 4), given, types, is_pure=False)
     COUNT: gl.constexpr = len(own)
@@ -97,35 +97,35 @@ def runs_ahead(parts, lines, scales, registers):
 
 @gluon.jit
 def follow(
-    parts, own, before, of_before, stages, scales, step, edges, FIRST, WIDTH: gl.constexpr
+    parts, own, before, of_before, stages, scales, step, edges, row, WIDTH: gl.constexpr
 ):  # fmt: skip
     """A step of one line begun, then the products of the step before added with its scales. Returns the sum, both
     steps' products, and the begun one's scales."""
     wait_trimmed(stages, step, edges)
-    of_own = read(scales, parts, stages, step, 0, FIRST)
-    parts, own, before = begin_line(parts, own, before, stages, step, FIRST, WIDTH)
+    of_own = read(scales, parts, stages, step, 0, row)
+    parts, own, before = begin_line(parts, own, before, stages, step, row, WIDTH)
     stages.release(step - 1)
     return add(scales, parts, before, of_before), own, before, of_own
 
 
 @gluon.jit
 def multiply_ahead(
-    parts, stages, scales, step, count, edges, meanwhile, FIRST, WIDTH: gl.constexpr
+    parts, stages, scales, step, count, edges, meanwhile, row, WIDTH: gl.constexpr
 ):  # fmt: skip
     """`multiply_promoted` of steps of one line, with two in flight, whose products take turns in two sets of registers.
     Written out for two steps, so that no loop moves one set to the other."""
     wait_trimmed(stages, step, edges)
-    of_one = read(scales, parts, stages, step, 0, FIRST)
-    parts, one, two = begin_line(parts, parts, parts, stages, step, FIRST, WIDTH)
+    of_one = read(scales, parts, stages, step, 0, row)
+    parts, one, two = begin_line(parts, parts, parts, stages, step, row, WIDTH)
     stages.team.meet()  # all are past this step's barrier; from here on `release` has one
     done = do(meanwhile)
     for _ in range((count - 1) // 2):
-        parts, two, one, of_two = follow(parts, two, one, of_one, stages, scales, step + 1, edges, FIRST, WIDTH)
-        parts, one, two, of_one = follow(parts, one, two, of_two, stages, scales, step + 2, edges, FIRST, WIDTH)
+        parts, two, one, of_two = follow(parts, two, one, of_one, stages, scales, step + 1, edges, row, WIDTH)
+        parts, one, two, of_one = follow(parts, one, two, of_two, stages, scales, step + 2, edges, row, WIDTH)
         step += 2
     if count % 2 == 0:
         step += 1
-        parts, two, one, of_two = follow(parts, two, one, of_one, stages, scales, step, edges, FIRST, WIDTH)
+        parts, two, one, of_two = follow(parts, two, one, of_one, stages, scales, step, edges, row, WIDTH)
         parts = add(scales, parts, wait_for_parts(two, WIDTH), of_two)
     else:
         parts = add(scales, parts, wait_for_parts(one, WIDTH), of_one)
@@ -136,19 +136,19 @@ def multiply_ahead(
 
 
 @gluon.jit
-def multiply_shared(parts, stages, step, count, meanwhile, FIRST, WIDTH: gl.constexpr):
+def multiply_shared(parts, stages, step, count, meanwhile, row, WIDTH: gl.constexpr):
     """The same with one in flight, of a tile that warpgroups share, without scales and edges. The first step's products
     are added to zeros: were they the sum, it would stand in the register banks of all other products, and each addition
     wait."""
     stages.wait_ready(step)
-    own = multiply_line(parts, stages, step, 0, FIRST, WIDTH, None)
+    own = multiply_line(parts, stages, step, 0, row, WIDTH, None)
     done = do(meanwhile)
     own = wait_for_parts(own, WIDTH)
     stages.release(step)
     parts = add_parts(parts, own)
     for i in range(1, count):
         stages.wait_ready(step + i)
-        own = multiply_line(parts, stages, step + i, 0, FIRST, WIDTH)
+        own = multiply_line(parts, stages, step + i, 0, row, WIDTH)
         stages.release(step + i)
         parts = add_parts(parts, own)
     return parts, step + count, done
@@ -162,7 +162,7 @@ def is_of_blocks(lines, scales, shared):
 
 @gluon.jit
 def multiply_promoted(
-    parts, stages, scales, step, count, FIRST, WIDTH: gl.constexpr, REGISTERS: gl.constexpr,
+    parts, stages, scales, step, count, row, WIDTH: gl.constexpr, REGISTERS: gl.constexpr,
     SHARED: gl.constexpr, edges=(), meanwhile=(),
 ):  # fmt: skip
     """The sum over `count` steps from number `step` on, added up in float32 line by line, each times its scales; the
@@ -173,19 +173,19 @@ def multiply_promoted(
     count = gl.maximum(count, 1)
     if is_of_blocks(LINES, scales, SHARED):
         TWO: gl.constexpr = runs_ahead(parts, LINES, scales, REGISTERS)
-        parts, done = multiply_blocks(parts, stages, scales[0], step, step + count, meanwhile, FIRST, WIDTH, TWO)
+        parts, done = multiply_blocks(parts, stages, scales[0], step, step + count, meanwhile, row, WIDTH, TWO)
         return parts, step + count, done
     elif runs_ahead(parts, LINES, scales, REGISTERS):
-        return multiply_ahead(parts, stages, scales, step, count, edges, meanwhile, FIRST, WIDTH)
+        return multiply_ahead(parts, stages, scales, step, count, edges, meanwhile, row, WIDTH)
     elif LINES == 1 and SHARED and len(scales) == 0 and len(edges) == 0:
-        return multiply_shared(parts, stages, step, count, meanwhile, FIRST, WIDTH)
+        return multiply_shared(parts, stages, step, count, meanwhile, row, WIDTH)
     else:
         done = do(meanwhile)
         for _ in range(count):
             wait_trimmed(stages, step, edges)
             for line in gl.static_range(LINES):
-                of_own = read(scales, parts, stages, step, line, FIRST)
-                own = multiply_line(parts, stages, step, line, FIRST, WIDTH)
+                of_own = read(scales, parts, stages, step, line, row)
+                own = multiply_line(parts, stages, step, line, row, WIDTH)
                 if line == LINES - 1:
                     if len(scales) > 0:
                         meet_readers(stages)

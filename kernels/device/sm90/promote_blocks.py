@@ -81,36 +81,36 @@ def meet_readers(stages):
 
 
 @gluon.jit
-def follow(pairs, own, before, of_before, stages, scales, parts, at, FIRST, WIDTH: gl.constexpr):
+def follow(pairs, own, before, of_before, stages, scales, parts, at, row, WIDTH: gl.constexpr):
     """A step begun, then the products of the step before added with its scales. Returns the sums, both steps' products,
     and the begun one's scales."""
     stages.wait_at(at.slot, at.parity, True)
     pairs, own, before = begin_beside(pairs, own, before, stages, at, WIDTH)
-    of_own = scales.read(parts, at.slot, at.step, FIRST)
+    of_own = scales.read(parts, at.slot, at.step, row)
     pairs, own, before = wait_for_before(pairs, own, before)
     stages.release_at(gl.where(at.slot == 0, stages.STAGES - 1, at.slot - 1))
     return add_to_pairs(pairs, before, scales.products(of_before)), own, before, of_own
 
 
 @gluon.jit
-def multiply_two(parts, stages, scales, step, end, meanwhile, FIRST, WIDTH: gl.constexpr):
+def multiply_two(parts, stages, scales, step, end, meanwhile, row, WIDTH: gl.constexpr):
     """With two steps in flight, whose products take turns in two sets of registers. Written out for two steps, so that
     no loop moves one set to the other."""
-    at, first = places(stages, step, FIRST)
+    at, first = places(stages, step, row)
     count = end - step
     pairs = pack(parts)
     stages.wait_at(at.slot, at.parity, True)
     pairs, one, two = begin_beside(pairs, parts, parts, stages, at, WIDTH)
-    of_one = scales.read(parts, at.slot, at.step, FIRST)
+    of_one = scales.read(parts, at.slot, at.step, row)
     done = do(meanwhile)
     for _ in range((count - 1) // 2):
         at = at.after(stages, first)
-        pairs, two, one, of_two = follow(pairs, two, one, of_one, stages, scales, parts, at, FIRST, WIDTH)
+        pairs, two, one, of_two = follow(pairs, two, one, of_one, stages, scales, parts, at, row, WIDTH)
         at = at.after(stages, first)
-        pairs, one, two, of_one = follow(pairs, one, two, of_two, stages, scales, parts, at, FIRST, WIDTH)
+        pairs, one, two, of_one = follow(pairs, one, two, of_two, stages, scales, parts, at, row, WIDTH)
     if count % 2 == 0:
         at = at.after(stages, first)
-        pairs, two, one, of_two = follow(pairs, two, one, of_one, stages, scales, parts, at, FIRST, WIDTH)
+        pairs, two, one, of_two = follow(pairs, two, one, of_one, stages, scales, parts, at, row, WIDTH)
         pairs = add_to_pairs(pairs, wait_for_parts(two, WIDTH), scales.products(of_two))
     else:
         pairs = add_to_pairs(pairs, wait_for_parts(one, WIDTH), scales.products(of_one))
@@ -129,19 +129,19 @@ def end_one(pairs, own, of_own, stages, scales, at, then, end, WIDTH: gl.constex
 
 
 @gluon.jit
-def multiply_one(parts, stages, scales, step, end, meanwhile, FIRST, WIDTH: gl.constexpr):
+def multiply_one(parts, stages, scales, step, end, meanwhile, row, WIDTH: gl.constexpr):
     """With one in flight: its scales are read meanwhile."""
-    at, first = places(stages, step, FIRST)
+    at, first = places(stages, step, row)
     stages.wait_at(at.slot, at.parity, True)
     own = begin(parts, stages, at, WIDTH)
-    of_own = scales.read(parts, at.slot, at.step, FIRST)
+    of_own = scales.read(parts, at.slot, at.step, row)
     done = do(meanwhile)
     then = at.after(stages, first)
     pairs = end_one(pack(parts), own, of_own, stages, scales, at, then, end, WIDTH)
     for _ in range(end - step - 1):
         at = then
         own = begin(parts, stages, at, WIDTH)
-        of_own = scales.read(parts, at.slot, at.step, FIRST)
+        of_own = scales.read(parts, at.slot, at.step, row)
         then = at.after(stages, first)
         pairs = end_one(pairs, own, of_own, stages, scales, at, then, end, WIDTH)
     return unpack(pairs, parts), done
@@ -149,11 +149,11 @@ def multiply_one(parts, stages, scales, step, end, meanwhile, FIRST, WIDTH: gl.c
 
 @gluon.jit
 def multiply_blocks(
-    parts, stages, scales, step, end, meanwhile, FIRST, WIDTH: gl.constexpr, TWO: gl.constexpr
+    parts, stages, scales, step, end, meanwhile, row, WIDTH: gl.constexpr, TWO: gl.constexpr
 ):  # fmt: skip
     """The sum over the steps from number `step` on up to `end`, of one line each, times their scales; and what came of
     `meanwhile`."""
     if TWO:
-        return multiply_two(parts, stages, scales, step, end, meanwhile, FIRST, WIDTH)
+        return multiply_two(parts, stages, scales, step, end, meanwhile, row, WIDTH)
     else:
-        return multiply_one(parts, stages, scales, step, end, meanwhile, FIRST, WIDTH)
+        return multiply_one(parts, stages, scales, step, end, meanwhile, row, WIDTH)

@@ -163,12 +163,13 @@ class ScaleRing:
             self.gather_columns(line, count, sources[1:], step, lines, PLACE + 1)
 
     @gluon.jit
-    def rows_at(self, line, low, FIRST, COUNT: gl.constexpr, layout: gl.constexpr):
-        """A's of COUNT rows from row FIRST of the tile on, the tile's from word `low` of the line on."""
+    def rows_at(self, line, low, row, COUNT: gl.constexpr, layout: gl.constexpr):
+        """A's of COUNT rows from this one of the tile on, which the compiler must know where operands are swapped; the
+        tile's from word `low` of the line on."""
         if self.SWAP:
-            return self.of_a.index(line).slice(FIRST, COUNT).load(layout)
+            return self.of_a.index(line).slice(row, COUNT).load(layout)
         else:
-            offs = (low + FIRST + gl.arange(0, COUNT, layout)) * WORD
+            offs = (low + row + gl.arange(0, COUNT, layout)) * WORD
             at = line * (words_of(self.ROWS, self.SWAP) * WORD)
             return gl.inline_asm(
                 load_words, ("=&f", "r", "r", "r"), [self.address(self.of_a), at, offs], offs.to(gl.float32).type,

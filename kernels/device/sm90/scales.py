@@ -50,20 +50,20 @@ class Scales:
             )  # fmt: skip
 
     @gluon.jit
-    def spread(self, asked, alpha, CONSUMER, team):
+    def spread(self, asked, alpha, number, team):
         """To shared memory. A left row's number there is its scale times alpha and the right side's one number."""
-        self.of_left.index(CONSUMER).store(asked[0] * (asked[2] * alpha))
-        self.of_right.index(CONSUMER).store(asked[1])
+        self.of_left.index(number).store(asked[0] * (asked[2] * alpha))
+        self.of_right.index(number).store(asked[1])
         team.meet()  # each thread reads what others have written
 
     @gluon.jit
-    def applied(self, acc, CONSUMER, COLUMN: gl.constexpr):
+    def applied(self, acc, number, COLUMN: gl.constexpr):
         """To the part of a tile that begins at this column, with alpha. Where warpgroups share a tile the tensor cores
         are idle meanwhile: so an element is multiplied once, and twice only if the right side's rows have scales."""
-        left = self.of_left.index(CONSUMER).load(gl.SliceLayout(1, acc.type.layout))
+        left = self.of_left.index(number).load(gl.SliceLayout(1, acc.type.layout))
         acc = acc * left[:, None]
         if self.scaling == 2:
-            right = self.of_right.index(CONSUMER).slice(COLUMN, acc.shape[1])
+            right = self.of_right.index(number).slice(COLUMN, acc.shape[1])
             acc = acc * right.load(gl.SliceLayout(0, acc.type.layout))[None, :]
         return acc
 
@@ -83,21 +83,21 @@ class Rounding:
         """Raise the largest magnitude of each row to what this part of it has. A row lies in one warp, or with operands
         swapped in four: each warp tells what it has found, so that none waits for another."""
         TEAM: gl.constexpr = gl.num_warps() // 4
-        acc, first = of_all(acc)
+        acc, below = of_all(acc)
         layout: gl.constexpr = acc.type.layout
-        left = gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))[:, None] - first
+        left = gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))[:, None] - below
         right = gl.arange(0, acc.shape[1], gl.SliceLayout(0, layout))[None, :]
         if self.SWAP:
             inside = (row + right < self.M) & (col + left < self.N)
-            GROUPS: gl.constexpr = acc.shape[0] // 64 // TEAM
-            parts = gl.where(inside, finite_size(acc), 0).reshape([TEAM, GROUPS, 4, 16, acc.shape[1]])
+            RUNS: gl.constexpr = acc.shape[0] // 64 // TEAM
+            parts = gl.where(inside, finite_size(acc), 0).reshape([TEAM, RUNS, 4, 16, acc.shape[1]])
             most = gl.max(gl.max(parts, 1).reshape([4 * TEAM, 16, acc.shape[1]]), 1)  # [warp][row of D]
             warps = gl.arange(0, 4 * TEAM, gl.SliceLayout(1, most.type.layout))[:, None]
             rows = row + gl.arange(0, acc.shape[1], gl.SliceLayout(0, most.type.layout))[None, :] + warps * 0
         else:
             inside = (row + left < self.M) & (col + right < self.N)
             most = gl.max(gl.where(inside, finite_size(acc), 0), 1)
-            rows = row + gl.arange(0, acc.shape[0], most.type.layout) - first
+            rows = row + gl.arange(0, acc.shape[0], most.type.layout) - below
         gl.atomic_max(self.d_amax + rows, most, mask=rows < self.M, sem="relaxed")
 
     @gluon.jit

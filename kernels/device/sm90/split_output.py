@@ -22,7 +22,8 @@ def begin_assembly():
 
 @gluon.constexpr_function
 def arrive_assembly():
-    """It adds 1 to the semaphore at $0, and writes how many had come before to shared memory, at $1."""
+    """The thread whose $2 is 1 adds 1 to the semaphore at $0, and writes how many had come before to shared memory, at
+    $1."""
     return """{ .reg .pred one; .reg .b64 before; .reg .b32 low;
         setp.ne.s32 one, $2, 0;
         @one atom.acq_rel.gpu.global.add.u64 before, [$0], 1;
@@ -32,11 +33,12 @@ def arrive_assembly():
 
 @gluon.constexpr_function
 def clear_assembly():
+    """The thread whose $1 is 1 sets the semaphore at $0 to 0."""
     return "{ .reg .pred one; setp.ne.s32 one, $1, 0; @one st.relaxed.gpu.global.b64 [$0], 0; }"
 
 
 @gluon.jit
-def places(part, FIRST: gl.constexpr, WIDTH: gl.constexpr):
+def numbers(part, FIRST: gl.constexpr, WIDTH: gl.constexpr):
     """Where a part's elements stand among those of a tile of WIDTH columns, the part's first one FIRST."""
     rows = gl.arange(0, part.shape[0], gl.SliceLayout(1, part.type.layout))
     cols = gl.arange(0, part.shape[1], gl.SliceLayout(0, part.type.layout))
@@ -56,7 +58,7 @@ class SplitOutput:
     semaphores: gl.tensor
     epoch: gl.tensor
     splits: gl.tensor
-    come: gl.shared_memory_descriptor  # [warpgroup]: how many slices of its tile were there before this one
+    earlier: gl.shared_memory_descriptor  # [warpgroup]: how many slices of its tile were there before this one
     MOST: gl.constexpr
 
     @gluon.jit
@@ -72,7 +74,7 @@ class SplitOutput:
         at each."""
         SIZE: gl.constexpr = part.shape[0] * WIDTH
         DEPTH: gl.constexpr = 16 if SIZE <= 1024 else max(16384 // SIZE, 1)
-        inside = places(part, PLACE, WIDTH)
+        inside = numbers(part, PLACE, WIDTH)
         total = gl.zeros_like(part)
         for i in range(0, self.splits, DEPTH):
             for j in gl.static_range(DEPTH):
@@ -96,14 +98,14 @@ class SplitOutput:
         tile = unit // self.splits
         for i in gl.static_range(len(parts)):
             part, below = of_all(parts[i])
-            at = places(part, columns_before(parts, i), WIDTH) - below * WIDTH
+            at = numbers(part, columns_before(parts, i), WIDTH) - below * WIDTH
             gl.store(self.partials + unit.to(gl.int64) * SIZE + at, part)
         team.meet()  # every warp's part is written before the arrival is told
         slot = (self.semaphores + tile).to(gl.int64)
-        come = self.come.index(number)
-        gl.inline_asm(arrive_assembly(), "l,r,r,~{memory}", [slot, come, team.leads], [], is_pure=False)
+        earlier = self.earlier.index(number)
+        gl.inline_asm(arrive_assembly(), "l,r,r,~{memory}", [slot, earlier, team.leads], [], is_pure=False)
         team.meet()  # all read what one has been told
-        before = gl.inline_asm("ld.shared.b32 $0, [$1];", "=r,r,~{memory}", [come], gl.int32, is_pure=False)
+        before = gl.inline_asm("ld.shared.b32 $0, [$1];", "=r,r,~{memory}", [earlier], gl.int32, is_pure=False)
         if before + 1 == self.splits:
             first = self.partials + (tile * self.splits).to(gl.int64) * SIZE
             phase = self.out.store(self.sums(parts, first, WIDTH), number, phase, left, right, unit, asked, team)
@@ -118,5 +120,5 @@ class SplitOutput:
 @gluon.jit
 def make_split_output(out, partials, semaphores, epoch, splits):
     plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    come = gl.allocate_shared_memory(gl.int32, [2, 1], plain)
-    return SplitOutput(out, partials, semaphores, epoch, splits, come, out.MOST)
+    earlier = gl.allocate_shared_memory(gl.int32, [2, 1], plain)
+    return SplitOutput(out, partials, semaphores, epoch, splits, earlier, out.MOST)

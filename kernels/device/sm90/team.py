@@ -97,7 +97,7 @@ class Team:
 
 @gluon.jit
 def alone():
-    """The team of warps that multiply nothing."""
+    """Of warps whose barriers and waits are the compiler's own."""
     none = gl.to_tensor(0)
     return Team(none, none, none, none, 1, False)
 
@@ -110,4 +110,6 @@ def make_team(IN_CLUSTER: gl.constexpr = False):
     number, warp, leads, window = gl.inline_asm(
         member_assembly(IN_CLUSTER), "=&r,=&r,=&r,=&r,r", [thread_number()], words, is_pure=False
     )
+    if SIZE == 1:
+        number = gl.to_tensor(0)
     return Team(number, warp, leads, window, SIZE, IN_CLUSTER)

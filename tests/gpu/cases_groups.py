@@ -225,3 +225,16 @@ def group_cases(v):
         kinds = (rows_cases,) if "_rows" in v.name else (columns_cases,)
     for cases in kinds:
         yield from cases(case, (None,) if v.linear else ACTIVATIONS, large=v.target != 0)
+
+
+def many_tiles(v) -> Case | None:
+    """One call of such a variant that has several tiles for each block, of few steps in K; None of those that blocks of
+    a cluster share, which are for few tiles."""
+    if "_cluster" in v.name:
+        return None
+    case, sizes = next(group_cases(v)), (1500, 1, 0, 1100)
+    if case.ragged == "none":
+        return fit(case, groups=3, m=2056, n=1032)
+    if case.ragged == "k":
+        return fit(case, m=2056, n=2056)
+    return cut(case, sizes, **{"m": {"n": 2056}, "n": {"m": 2056}}[case.ragged])

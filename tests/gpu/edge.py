@@ -32,6 +32,7 @@ from .problem import Problem
 from .reference import DTYPES
 
 # Families of dense kernels whose blocks take many tiles, but for those that split K and refuse so many.
+MANY_ROWS = 2056  # of problems with more tiles than a GPU has multiprocessors
 PERSISTENT = {name for name, family in DENSE_SM90.items() if family.store == "tma" and not family.split}
 
 
@@ -153,7 +154,8 @@ def variant_cases(v):
         # Several tiles for each block, after few steps in K: what one tile leaves in its buffers the next one meets. Of
         # the last 64 of K there are 8 above, here 32, below 40: one, two and three instructions of 16 bits.
         few = 16 if v.d_type == "e4m3" else 8  # columns that are whole pieces of 16 bytes
-        many = {"m": 2056, "n": 2312 // few * few, "k": 96}
+        columns = 200 // -(-MANY_ROWS // v.block_m) * v.block_n
+        many = {"m": MANY_ROWS, "n": (max(columns, 2304) + 8) // few * few, "k": 96}
         many["pads"] = aligned_pads(replace(case, **many), (0, 8, 16, 8))
         yield replace(case, **many, activation=activation)
         yield replace(case, **many, **epilogue)

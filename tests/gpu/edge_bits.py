@@ -4,8 +4,9 @@ import itertools
 
 import torch
 
+from .cases_groups import is_fast, many_tiles
 from .checks import call
-from .edge import Context, chosen, variant_cases
+from .edge import MANY_ROWS, Context, chosen, variant_cases
 from .guarded import INTS
 from .problem import Problem
 from .reference import DTYPES
@@ -24,6 +25,16 @@ def once(ctx: Context):
     for v in chosen(ctx):
         print(f"now {v.name}", flush=True)  # for whom a tool's words between the lines are about
         yield ctx.run(next(variant_cases(v)))
+
+
+def several_tiles(ctx: Context):
+    """Each variant whose blocks take several tiles, on a problem that has them, with C and a bias where it takes them:
+    for compute-sanitizer too, to which `once` shows one tile of each block."""
+    for v in chosen(ctx):
+        cases = [many_tiles(v)] if is_fast(v) else [c for c in variant_cases(v) if c.m == MANY_ROWS][-1:]
+        for case in filter(None, cases):
+            print(f"now {v.name}", flush=True)
+            yield ctx.run(case)
 
 
 def runs_of_variants(ctx: Context):

@@ -41,10 +41,10 @@ from tests.gpu.standin import FAULTS, StandIn  # noqa: E402
 CUDA_CHECKS = ("graphs", "chained", "streams", "large_offsets", "other_gpu", "stream_memory", "stream_memory_cupy",
                "unfinished_inputs", "two_frameworks", "contexts")  # fmt: skip
 # Can be done in parts, by variant or by seed; the first part does the others whole.
-IN_PARTS = ("variants", "once", "runs_of_variants", "lying_ends_of_groups", "expert_products",
+IN_PARTS = ("variants", "once", "several_tiles", "runs_of_variants", "lying_ends_of_groups", "expert_products",
             "casts", "whole_layers", "layers_of_many_rows", "trained_layers", "scaled_products", "scaled_groups",
             "scaled_layers", "one_token", "random")  # fmt: skip
-ON_REQUEST = ("once",)  # others do the same work
+ON_REQUEST = ("once", "several_tiles")  # others do the same work
 # Graph capture comes first: it must be the first use of the kernels.
 EDGE = (
     edge_cuda.graphs,
@@ -61,6 +61,7 @@ EDGE = (
     edge.lying_ends_of_groups,
     edge.repeatable,
     edge_bits.once,
+    edge_bits.several_tiles,
     edge_bits.runs_of_variants,
     edge_bits.rows_of_any_batch,
     edge_bits.bytes_of_any_batch,

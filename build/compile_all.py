@@ -1,9 +1,12 @@
 """Compiles variants in a pool of spawned processes, each kernel under a time and a memory limit. Links nothing."""
 
+import atexit
 import concurrent.futures
 import gc
 import multiprocessing
+import os
 import resource
+import sys
 from dataclasses import dataclass
 
 import pebble
@@ -26,15 +29,26 @@ class Limits:
 
 # Objects that a worker makes before Python looks for garbage among them: 700 is its default.
 YOUNG_OBJECTS = 500_000
+# Compilations of a worker, each of which leaves 1 MB behind; then another process, which takes a second to begin.
+MOST_TASKS = 500
 
 
 class BuildError(RuntimeError):
     """The build cannot go on: the message names each failed variant or missing piece and what to do."""
 
 
+def leave() -> None:
+    """At a worker's end: before Triton's bindings are taken apart, which list all that is still held there as leaked,
+    hundreds of lines in a build's output."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
 def begin_worker(memory_bytes: int) -> None:
     """Pool initializer: the worker, and the assembler it starts, cannot take more address space than this."""
     gc.set_threshold(YOUNG_OBJECTS)
+    atexit.register(leave)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     soft = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
@@ -79,8 +93,7 @@ def run_pool(waiting: list[Variant], cache: Cache, limits: Limits, work) -> tupl
     """Twins of which one fails are compiled again one by one: the other is kept, the message is of the right one."""
     made, failures, alone = {}, [], []
     context = multiprocessing.get_context("spawn")
-    # max_tasks bounds what a leaky compiler can pile up in one worker
-    pool = pebble.ProcessPool(limits.jobs, 200, begin_worker, (limits.memory_bytes,), context)
+    pool = pebble.ProcessPool(limits.jobs, MOST_TASKS, begin_worker, (limits.memory_bytes,), context)
     shown = progress(len(waiting))
 
     def run(todo: list[Unit]) -> None:

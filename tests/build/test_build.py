@@ -1,4 +1,4 @@
-"""The build's side effects: the compile pool's limits, the cache, bad options, an interrupt. Compiles no kernel."""
+"""The build's side effects: the compile pool's limits, the cache, bad options, an interrupt. Compiles two kernels."""
 
 import os
 import signal
@@ -153,6 +153,31 @@ from sample import sample_rows
 if __name__ == "__main__":
     compile_all([v for v, _ in sample_rows()], Cache(Path(sys.argv[1]), 580), Limits(2), pool_work.slow)
 """
+
+
+QUIET = """
+import sys
+from pathlib import Path
+import build.compile_all as compiling
+from build.cache import Cache
+from kernels.table.variants import variants
+compiling.MOST_TASKS = 1
+if __name__ == "__main__":
+    rows = [v for v in variants((90,), ("bf16",)) if v.kernel == "sm90.gemm.gemm_pingpong"]
+    compiling.compile_all(rows[:2], Cache(Path(sys.argv[1]), None), compiling.Limits(1))
+"""
+
+
+def test_a_worker_that_has_done_its_share_ends_without_a_word(tmp_path):
+    """Triton's bindings say at a usual end what Python still holds of them."""
+    script = tmp_path / "quiet.py"
+    script.write_text(QUIET)
+    command = [sys.executable, str(script), str(tmp_path / "artifacts")]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and len(list(tmp_path.rglob("*.cubin"))) == 2
+    lines = done.stderr.splitlines()
+    assert lines and all(line.startswith("compiled ") for line in lines)
 
 
 def group_ends(group: int, deadline: float) -> bool:

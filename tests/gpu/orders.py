@@ -38,9 +38,15 @@ from tests.gpu.sass import ARRIVAL, DISPATCH_BARRIER, PREDICATE, STRANGE, WAIT, 
 
 WAITED, COPYING = "waited", "copying"
 OWN = re.compile(r"SYNCS\.ARRIVE\.TRANS64(\.RED)?\.A1")  # one that counts; others tell of copies
-FIRST_LANE = re.compile(r"(P\d), RZ, R(\d+), 0x1f, RZ, 0xc0, !PT")  # of LOP3.LUT: false of a warp's first lane
+FIRST_LANE = re.compile(r"(P\d), R(?:Z|\d+), R(\d+), 0x1f, RZ, 0xc0, !PT")  # of LOP3.LUT: false of a warp's first lane
 BULK = "UBLKCP"
 EVERY = re.compile(r"\bU?PR\b")  # predicate at once
+WRITTEN = re.compile(r"(?:U?P\w, )?R(\d+)\b")  # the first register that is; behind two predicates one is read
+# Which write one register, and others that write up to four.
+ONE_WRITTEN = re.compile(
+    r"(IADD3|IMAD(?!\.WIDE)|LOP3|SHF|LEA|SEL|MOV|F(ADD|MUL|FMA|SEL|MNMX)|PRMT|VIADD|VIMNMX|IMNMX|IABS|S2R|SHFL)(\.|$)"
+)
+ANY_REGISTER, MOST_REGISTERS = re.compile(r"\bR(\d+)\b"), 256
 
 
 class Orders(Program):
@@ -70,21 +76,42 @@ class Orders(Program):
             waiting += new
         return None
 
-    def other_lanes(self, last: int) -> str:
-        """The predicate that all lanes but their warp's first have there, by the straight way down to it; ""."""
-        first, others, number = last, "", None  # number: the register of the thread's
-        while first > 0 and first not in self.entered and not self.code[first - 1].steers:
-            first -= 1
-        for x in self.code[first:last]:
-            lane = FIRST_LANE.fullmatch(x.operands) if x.opcode == "LOP3.LUT" and not x.guard else None
-            if lane or others in PREDICATE.findall(x.operands) or EVERY.search(x.operands):
-                others = lane[1] if lane and int(lane[2]) == number else ""
-            written = re.match(r"R(\d+)\b", x.operands)
-            if x.opcode == "S2R" and not x.guard and x.operands.endswith(", SR_TID.X"):
-                number = int(written[1])
-            elif written and number is not None and int(written[1]) <= number < int(written[1]) + 4:  # or one of four
-                number = None
-        return others
+    @functools.cached_property
+    def threads_known(self) -> dict[int, frozenset[str]]:
+        """Before each instruction: registers that hold the thread's number, and predicates that all lanes but their
+        warp's first have, whatever way led there."""
+        after, found = defaultdict(set), {0: frozenset()}
+        for state in self.states:
+            after[state[0]] |= {j for j, *_ in self.step(*state)}
+        waiting = [0]
+        while waiting:
+            i = waiting.pop()
+            known = self.known_after(i, found[i])
+            for j in after[i]:
+                new = known & found[j] if j in found else known
+                if found.get(j) != new:
+                    found[j] = new
+                    waiting.append(j)
+        return found
+
+    def known_after(self, i: int, known: frozenset[str]) -> frozenset[str]:
+        """The same behind an instruction. What it may write is forgotten: one register where it writes no more, else
+        four from its first on, of the tensor cores' all from there on; every predicate that it names."""
+        x = self.code[i]
+        if x.opcode.startswith("CALL"):
+            return frozenset()
+        named = {name for name in known if "P" in name} if EVERY.search(x.operands) else set()
+        named |= {*PREDICATE.findall(x.operands)}
+        many = "GMMA" in x.opcode  # its sizes stand before its operands: x64x16.F32 R24
+        if written := (ANY_REGISTER.search if many else WRITTEN.match)(x.operands):
+            first = int(written[1])
+            count = 1 if ONE_WRITTEN.match(x.opcode) else 4
+            named |= {f"R{n}" for n in range(first, MOST_REGISTERS if many else first + count)}
+        lane = FIRST_LANE.fullmatch(x.operands) if x.opcode == "LOP3.LUT" and not x.guard else None
+        made = {lane[1]} if lane and f"R{lane[2]}" in known else set()
+        if x.opcode == "S2R" and not x.guard and x.operands.endswith(", SR_TID.X"):
+            made = {x.operands.split(",")[0]}
+        return frozenset((known - named) | made)
 
     def arrives_by_warp(self, read: int) -> bool:
         """Whether the code goes straight from a load past its warp's barrier to an arrival of the warp's first lane."""
@@ -96,7 +123,7 @@ class Orders(Program):
             if i > load and (i in self.entered or x.steers or x.barrier):
                 return False
             if ARRIVAL.match(x.opcode):
-                return bool(OWN.match(x.opcode)) and met and (x.guard, x.wanted) == (self.other_lanes(i), False)
+                return bool(OWN.match(x.opcode)) and met and not x.wanted and x.guard in self.threads_known[i]
             met |= not x.guard and (x.opcode == "NOP" or (x.opcode, x.operands) == ("WARPSYNC", "0xffffffff"))
         return False
 

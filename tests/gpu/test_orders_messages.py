@@ -119,11 +119,21 @@ def of_one_warp(*between: str) -> str:
     return handed_on(RING.replace(MEET, "").replace(READS, READS + "".join(between), 1))
 
 
+def from_the_first_lines(lines: str = LANE, later: str = "", one_way: str = "") -> str:
+    """The same where `lines` come first of all, `later` with the arrival; `one_way`: on one of two ways to the load."""
+    text = RING.replace(MEET, "").replace(READS, READS + later + TOGETHER + BACK, 1)
+    return handed_on(text.replace("\n", "\n" + lines, 1).replace(".L_x_3:\n", ".L_x_3:\n" + one_way))
+
+
 def test_what_a_warp_reads_its_first_lane_hands_on():
     assert of_one_warp(LANE, TOGETHER, BACK) == "accepted"
     told, lane = LANE.splitlines(keepends=True)
     before = RING.replace(MEET, "").replace(READS, told + READS + lane + TOGETHER + BACK, 1)
     assert handed_on(before) == "accepted"
+    # The predicate may be from the code's first lines, which more than one way leads from.
+    assert from_the_first_lines() == from_the_first_lines(LANE.replace("R2", "R40")) == "accepted"
+    assert from_the_first_lines(LANE.replace("P3, RZ", "P3, R10")) == "accepted"
+    assert from_the_first_lines(LANE + " P2R R16, PR, RZ, 0x1 ;\n", lane) == "accepted"
     assert of_one_warp(TOGETHER, LANE, BACK) == of_one_warp(LANE, " WARPSYNC 0xffffffff ;\n", BACK) == "accepted"
 
 
@@ -145,6 +155,20 @@ def test_what_a_warp_reads_its_first_lane_hands_on():
 )  # fmt: skip
 def test_what_another_lane_may_still_read_is_refused(between):
     assert UNMET in of_one_warp(*between)
+
+
+@pytest.mark.parametrize(
+    ("lines", "one_way"),
+    [
+        (LANE, " ISETP.GT.U32.AND P3, PT, R2, 0x4, PT ;\n"), (LANE, " R2P PR, R5, 0x7f ;\n"),
+        (LANE.replace(" LOP3", " @P4 BRA `(.L_x_2) ;\n LOP3"), ""),  # a way around it
+        (LANE.replace("R2", "R40").replace(" LOP3", " HGMMA.64x64x16.F32 R24, gdesc[UR4], R24, gsb0 ;\n LOP3"), ""),
+        (LANE.replace(" LOP3", " SHFL.IDX PT, R2, R2, RZ, 0x1f ;\n LOP3"), ""),
+        (LANE, " CALL.REL.NOINC `($leaf) ;\n"), (LANE.replace("P3, RZ", "P3, R2") + LANE.splitlines()[1] + "\n", ""),
+    ],
+)  # fmt: skip
+def test_a_predicate_that_may_be_another_one_by_then_is_refused(lines, one_way):
+    assert from_the_first_lines(lines, "", one_way) != "accepted"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ import torch  # noqa: E402
 from bench.measure import dense, grouped, host  # noqa: E402
 from bench.measure.about import head, keep, path_of  # noqa: E402
 from bench.report.drawn import percentile  # noqa: E402
-from bench.report.rows import balance, ratio, share, summarise  # noqa: E402
+from bench.report.rows import balance, beside_cublaslt, ratio, share, summarise  # noqa: E402
 from bench.suites.packed import draw_problem  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
@@ -103,7 +103,7 @@ def report(about: dict, old: dict, rows: list[dict], measured: dict) -> dict:
     rows = sorted([*old["rows"], *rows], key=lambda row: list(SUITES).index(suite_of(row)))
     found = {**old, **measured}
     return {
-        **about, "summary": summarise(rows), "balance": balance(rows),
+        **about, "summary": summarise(rows), "cublaslt": beside_cublaslt(rows), "balance": balance(rows),
         **{key: found[key] for key in ("host", "regret", "regret_grouped")}, "rows": rows,
         **{key: found[key] for key in ("regret_rows", "regret_grouped_rows")},
     }  # fmt: skip
@@ -142,6 +142,9 @@ def main() -> int:
     for name, s in found["summary"].items():
         print(f"{name}: geometric mean {s['geomean']:.3f} of the peer, worst {s['worst']} {s['worst_ratio']:.2f}, "
               f"{s['floor_share']:.3f} of the floor")  # fmt: skip
+    for dtype, s in found["cublaslt"].items():
+        short = ", ".join(f"{name} {value:.2f}" for name, value in s["short"].items())
+        print(f"{dtype} beside cuBLASLt's best: {s['geomean']:.3f}, worst {s['worst']} {s['worst_ratio']:.2f}; {short}")
     for name, s in found["balance"].items():
         print(f"{name}: with half in one group {s['ours']:.2f} of the share of the floor with equal ones, the peer "
               f"{s['peer']:.2f}")  # fmt: skip

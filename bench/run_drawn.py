@@ -27,9 +27,10 @@ sys.modules["triton"] = None  # kernels must come from the library
 import libgemm  # noqa: E402
 import torch  # noqa: E402
 
+from bench.measure import lt_peer  # noqa: E402
 from bench.measure.about import head, keep, path_of  # noqa: E402
-from bench.measure.cublaslt import CublasLt, Failed, Missing  # noqa: E402
-from bench.measure.drawn import NEAR, dense_row, grouped_row  # noqa: E402
+from bench.measure.cublaslt import CublasLt  # noqa: E402
+from bench.measure.drawn import dense_row, grouped_row  # noqa: E402
 from bench.report.drawn import lines, summarise, text  # noqa: E402
 from bench.suites import dense_drawn, layers_drawn  # noqa: E402
 
@@ -71,15 +72,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def some(products: list[dict], part: float, seed: str) -> set[str]:
     """The ids of such a part of them, by chance."""
     return {one["id"] for one in random.Random(seed).sample(products, round(part * len(products)))}
-
-
-def peer() -> tuple[CublasLt | None, dict]:
-    """cuBLASLt, and what the report says of it."""
-    try:
-        lt = CublasLt()
-    except (Missing, Failed) as error:
-        return None, {"missing": str(error)}
-    return lt, {"version": lt.version, "near": NEAR}
 
 
 def line(row: dict) -> str:
@@ -144,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
     about = head()
     torch.manual_seed(0)
     libgemm.preload(torch.cuda.current_device())
-    lt, cublaslt = peer()
+    lt, cublaslt = lt_peer.library()
     usual = signal.signal(signal.SIGTERM, clock.end)
     rows, done = measure(list(shapes), options, lt, clock.up)
     signal.signal(signal.SIGTERM, usual)

@@ -1,4 +1,5 @@
-"""libgemm beside torch.mm and addmm (cuBLAS) on one dense product, and the regret of its choice. Proves no numerics."""
+"""libgemm beside torch.mm and addmm (cuBLAS), and cuBLASLt's best, on one dense product, and the regret of its choice.
+Proves no numerics."""
 
 import json
 import random
@@ -6,6 +7,7 @@ import random
 import libgemm
 import torch
 
+from bench.measure import lt_peer
 from bench.measure.regret import regret
 from bench.measure.timing import alternate, rotations
 from bench.suites import SUITES
@@ -69,12 +71,15 @@ def variant_of(shape: dict, dtype: str, **more) -> str:
 
 def compare(shape: dict, dtype: str) -> dict:
     inputs, floor = operands(shape, dtype)
-    us = alternate(calls(shape, dtype), inputs, floor)
+    made = calls(shape, dtype)
+    made |= lt_peer.best(lt_peer.library()[0], shape, dtype, inputs, floor, made["peer"])
+    us = alternate(made, inputs, floor)
     peer = "torch.addmm" if shape["beta"] else "torch.mm"
+    more = {"cublaslt_us": us["cublaslt"]} if "cublaslt" in us else {}
     keys = ("id", "m", "n", "k", "layout", "beta", "out")
     return {
         **{key: shape[key] for key in keys}, "op": "gemm", "dtype": dtype, "ours_us": us["ours"], "peer": peer,
-        "peer_us": us["peer"], "floor_us": floor, "variant": variant_of(shape, dtype),
+        "peer_us": us["peer"], **more, "floor_us": floor, "variant": variant_of(shape, dtype),
     }  # fmt: skip
 
 

@@ -1,51 +1,21 @@
 """One drawn product: libgemm, torch, cuBLASLt's best and the library's best kernels in one alternation.
 
-Makes a row of the report. Proves no numerics, but that cuBLASLt multiplied what torch.mm did.
+Makes a row of the report. Proves no numerics.
 """
-
-from collections.abc import Callable
 
 import libgemm
 
-from bench.measure import dense, grouped
-from bench.measure.cublaslt import CublasLt, Failed
+from bench.measure import dense, grouped, lt_peer
+from bench.measure.cublaslt import CublasLt
 from bench.measure.regret import CHOSEN, finalists
 from bench.measure.timing import alternate, rotations
 from bench.suites.roofline import traffic
 
-NEAR = 1e-2  # of torch.mm's result: a candidate further off, which adds slices of K in D's type say, is no peer
 KEYS = ("id", "kind", "op", "dtype", "m", "n", "k", "layout", "groups", "ragged", "filled", "distribution", "note")
-
-
-class Differs(Exception):
-    """What cuBLASLt, reached through numbers of its header, multiplies is not what torch.mm does."""
 
 
 def gemm(a, b, c, out, variant: str | None = None) -> None:
     libgemm.gemm(a, b, out=out, variant=variant)
-
-
-def fastest(candidates: list[Callable], inputs: list[tuple], floor_us: float, peer: Callable) -> Callable | None:
-    """The best of those that run and give what `peer` gives; None where none runs, Differs where only others do."""
-    one, runs, others = inputs[0], {}, 0
-    peer(*one)
-    expected = one[-1].float()
-    for nth, call in enumerate(candidates):
-        one[-1].fill_(float("nan"))
-        try:
-            call(*one)
-        except Failed:
-            continue  # the heuristic names some that refuse
-        if (one[-1].float() - expected).norm() <= NEAR * expected.norm():
-            runs[nth] = call
-        else:
-            others += 1
-    if not runs:
-        if others:
-            raise Differs(f"all {others} candidates of cuBLASLt that run and torch.mm differ")
-        return None
-    us = alternate(runs, inputs, floor_us)
-    return runs[min(us, key=us.get)]
 
 
 def timed(calls: dict, best: dict, inputs: list[tuple], floor_us: float) -> dict:
@@ -66,12 +36,7 @@ def dense_row(shape: dict, dtype: str, lt: CublasLt | None, with_best: bool) -> 
     """`with_best`: the library's best kernel is looked for too, which takes many times as long."""
     inputs, floor = dense.operands(shape, dtype)
     calls = {"ours": gemm, "torch": dense.calls(shape, dtype)["peer"]}
-    try:
-        best = lt and fastest(lt.candidates(shape, dtype), inputs, floor, calls["torch"])
-    except Differs as error:
-        raise SystemExit(f"{error} on {shape}: what is said to cublasLtMatmul is wrong") from None
-    if best:
-        calls["cublaslt"] = best
+    calls |= lt_peer.best(lt, shape, dtype, inputs, floor, calls["torch"])
     few = finalists("gemm", dtype, shape["layout"], gemm, inputs, floor) if with_best else {}
     times = timed(calls, few, inputs, floor)
     return row({**shape, "dtype": dtype}, times, dense.variant_of(shape, dtype))

@@ -21,6 +21,7 @@ from bench.report.rows import (  # noqa: E402
     CUBLAS,
     ORDER,
     SHORT_GROUPED_US,
+    SHORT_K,
     SHORT_US,
     balance,
     kind,
@@ -73,6 +74,19 @@ def summary_table(rows: list[dict]) -> str:
     named = parts(rows)
     lines = [summary_line(name, named[name], found) for name, found in summarise(rows).items()]
     return table(["", "shapes", "geometric mean", "worst", "of the roofline"], lines)
+
+
+def cublaslt_words(found: dict) -> list[str]:
+    """What a report says of its public list beside cuBLASLt's best; nothing where that was not measured."""
+    told = []
+    for dtype, one in found.items():
+        short = " and ".join(f"{value:.2f} ({name})" for name, value in one["short"].items())
+        told.append(f"{one['geomean']:.3f} in {dtype} ({one['shapes']} shapes, the least {one['worst_ratio']:.2f}, "
+                    f"{one['worst']}{f'; large ones with K up to {SHORT_K:,}: {short}' if short else ''})")  # fmt: skip
+    if not told:
+        return []
+    peer = "cuBLASLt's best, the fastest of all algorithms that its heuristic names, where D is A B in their own type"
+    return [wrapped(f"Geometric mean beside {peer}: {listed(told)}.")]
 
 
 def kinds_table(rows: list[dict]) -> str:
@@ -198,7 +212,7 @@ def tutorial_words(path: Path, report: dict, built: str | None) -> list[str]:
 
 
 def speed(path: Path, report: dict, built: str | None) -> list[str]:
-    found = [method(path, report, built), summary_table(report["rows"])]
+    found = [method(path, report, built), summary_table(report["rows"]), *cublaslt_words(report.get("cublaslt", {}))]
     beside = path.with_suffix(".drawn.json").relative_to(ROOT).as_posix()
     found += [*drawn_table(report, beside, built), *regret_words(report)]
     found += [f"![{ABOUT[name]}]({picture_path(path, name).relative_to(ROOT).as_posix()})\n" for name in ABOUT]

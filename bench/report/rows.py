@@ -123,6 +123,24 @@ def summarise(rows: list[dict]) -> dict:
     return {name: summary(own) for name, own in parts(rows).items()}
 
 
+SHORT_K = 1024  # of large products: the end of a tile is as long as its products
+
+
+def beside_cublaslt(rows: list[dict]) -> dict:
+    """By type, the rows that cuBLASLt's best was measured beside, and by id the ratios of large ones of a short K."""
+    found = {}
+    for dtype in dict.fromkeys(row["dtype"] for row in rows if "cublaslt_us" in row):
+        ratios = {row["id"]: row["cublaslt_us"] / row["ours_us"]
+                  for row in rows if row["dtype"] == dtype and "cublaslt_us" in row}  # fmt: skip
+        short = [row["id"] for row in rows if row["id"] in ratios and row["k"] <= SHORT_K and kind(row) == "large"]
+        worst = min(ratios, key=ratios.get)
+        found[dtype] = {
+            "shapes": len(ratios), "geomean": geomean(ratios.values()), "worst": worst, "worst_ratio": ratios[worst],
+            "short": {name: ratios[name] for name in short},
+        }  # fmt: skip
+    return found
+
+
 def balance(rows: list[dict]) -> dict:
     """For each pair, the share of the floor with half of the rows in one group over that with equal groups: 1 where
     balance costs nothing."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 from cublaslt_like import CublasLtLike
 
-from bench.measure import cublaslt, drawn
+from bench.measure import cublaslt, dense, drawn, lt_peer
 from bench.measure.cublaslt import CublasLt, Failed, Missing
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
@@ -96,11 +96,11 @@ def peer(a, b, c, out) -> None:
 
 def test_the_fastest_of_those_that_run_is_taken(monkeypatch):
     times = {0: 3.0, 2: 1.0, 3: 2.0}
-    monkeypatch.setattr(drawn, "alternate", lambda runs, inputs, floor: {name: times[name] for name in runs})
+    monkeypatch.setattr(lt_peer, "alternate", lambda runs, inputs, floor: {name: times[name] for name in runs})
     calls = CublasLt(CublasLtLike(found=4, refuses=(1,))).candidates(shape("TN"), "f16")
-    assert drawn.fastest(calls, [operands("TN")], 1.0, peer) is calls[2]
+    assert lt_peer.fastest(calls, [operands("TN")], 1.0, peer) is calls[2]
     calls = CublasLt(CublasLtLike(found=1, refuses=(0,))).candidates(shape("TN"), "f16")
-    assert drawn.fastest(calls, [operands("TN")], 1.0, peer) is None
+    assert lt_peer.fastest(calls, [operands("TN")], 1.0, peer) is None
 
 
 WRONG = {
@@ -112,11 +112,34 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_candidate_that_multiplies_something_else_is_no_peer_and_without_another_stops_the_run(wrong, monkeypatch):
-    monkeypatch.setattr(drawn, "alternate", lambda runs, inputs, floor: dict.fromkeys(runs, 1.0))
+    monkeypatch.setattr(lt_peer, "alternate", lambda runs, inputs, floor: dict.fromkeys(runs, 1.0))
     one = operands("NT")
-    assert drawn.fastest([WRONG[wrong], peer], [one], 1.0, peer) is peer
+    assert lt_peer.fastest([WRONG[wrong], peer], [one], 1.0, peer) is peer
     lt = SimpleNamespace(candidates=lambda shape, dtype: [WRONG[wrong]])
     monkeypatch.setattr(drawn.dense, "operands", lambda shape, dtype: ([one], 1.0))
     monkeypatch.setattr(drawn.dense, "calls", lambda shape, dtype: {"peer": peer})
     with pytest.raises(SystemExit, match=r"all 1 candidates of cuBLASLt that run and torch\.mm differ on .* is wrong"):
         drawn.dense_row(shape("NT"), "f16", lt, False)
+
+
+def test_the_list_has_the_best_of_cublaslt_where_d_is_a_b_in_their_type(monkeypatch):
+    """On the stand-in, whose candidates take 3 us and 2; libgemm and torch take 1."""
+    lt = CublasLt(CublasLtLike(found=2))
+    monkeypatch.setattr(lt_peer, "library", lambda: (lt, {}))
+    monkeypatch.setattr(lt_peer, "alternate", lambda runs, inputs, floor: dict(zip(runs, (3.0, 2.0), strict=True)))
+    asked = []
+
+    def alternate(calls, inputs, floor):
+        asked.append([*calls])
+        return {name: 2.0 if name == "cublaslt" else 1.0 for name in calls}
+
+    monkeypatch.setattr(dense, "alternate", alternate)
+    monkeypatch.setattr(dense, "operands", lambda one, dtype: ([operands(one["layout"])], 1.0))
+    monkeypatch.setattr(dense, "calls", lambda one, dtype: {"ours": peer, "peer": peer})
+    monkeypatch.setattr(dense, "variant_of", lambda one, dtype: "a row")
+    plain = {**shape("TN"), "id": "S1", "beta": 0, "out": "same"}
+    assert dense.compare(plain, "f16")["cublaslt_us"] == 2.0 and asked.pop() == ["ours", "peer", "cublaslt"]
+    for other, dtype in (({"beta": 2}, "f16"), ({"out": "f32"}, "f16"), ({}, "f32")):
+        assert "cublaslt_us" not in dense.compare({**plain, **other}, dtype) and asked.pop() == ["ours", "peer"]
+    monkeypatch.setattr(lt_peer, "library", lambda: (None, {"missing": "none here"}))
+    assert "cublaslt_us" not in dense.compare(plain, "f16")

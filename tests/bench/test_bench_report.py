@@ -10,7 +10,7 @@ from stand_in import in_stand_in
 
 from bench.measure import dense, grouped
 from bench.report import pictures, readme
-from bench.report.rows import balance, geomean, groups, parts, summarise
+from bench.report.rows import balance, beside_cublaslt, geomean, groups, parts, summarise
 from bench.suites.sizes import sizes_of
 
 CASES = {case["id"]: case for case in grouped.CASES}
@@ -61,6 +61,28 @@ def test_balance_compares_shares_of_the_floor_within_a_pair():
     assert found["R11/R12 bf16"] == pytest.approx({"ours": 1 / 2, "peer": 1 / 4})
     assert found["B1u/B1h f16"] == pytest.approx({"ours": 1 / 1.25, "peer": 1.0})
     assert balance([row for row in rows("bf16") if row["id"] != "R12"]).keys() == {"B1u/B1h bf16", "B2u/B2h bf16"}
+
+
+def beside_lt() -> list[dict]:
+    """Dense rows of which three were measured beside cuBLASLt's best: two large ones, a short K and a long one, and a
+    small one."""
+    (one,) = [row for row in made_report()["rows"] if row["id"] == "D1"]
+    sizes = {"D1": (4096, 4096, 4096, 400.0), "D2": (8192, 8192, 1024, 190.0), "D3": (512, 512, 512, 210.0)}
+    made = [{**one, "id": name, "m": m, "n": n, "k": k, "cublaslt_us": us} for name, (m, n, k, us) in sizes.items()]
+    return [*made, {**one, "id": "D4"}]
+
+
+def test_the_list_is_summed_up_beside_cublaslt():
+    found = beside_cublaslt([*beside_lt(), *rows("bf16")])
+    assert found == {"bf16": {"shapes": 3, "geomean": pytest.approx((2.0 * 0.95 * 1.05) ** (1 / 3)), "worst": "D2",
+                              "worst_ratio": 0.95, "short": {"D2": 0.95}}}  # fmt: skip
+    assert beside_cublaslt(rows("bf16")) == {}
+    told = {**made_report(), "cublaslt": found}
+    words = "\n".join(readme.speed(ROOT / "bench" / "results" / "Some_GPU.json", told, None)).replace("\n", " ")
+    peer = "cuBLASLt's best, the fastest of all algorithms that its heuristic names, where D is A B in their own type"
+    short = "large ones with K up to 1,024: 0.95 (D2)"
+    assert f"Geometric mean beside {peer}: 1.259 in bf16 (3 shapes, the least 0.95, D2; {short})." in words
+    assert readme.cublaslt_words({}) == []
 
 
 def test_the_readme_tells_grouped_products_by_kind():

@@ -112,9 +112,10 @@ def test_a_run_writes_a_report(tmp_path):
 @in_stand_in()
 def test_without_cublaslt_the_report_says_why(tmp_path):
     rehearsal_torch()
+    from bench.measure.cublaslt import Missing
 
     def missing():
-        raise run.Missing("there is none")
+        raise Missing("there is none")
 
     run = program(missing)
     with current(0):

@@ -14,7 +14,13 @@ from aot.artifact import Artifact
 from aot.elf import CubinError, read_cubin
 from aot.params import CompileError, check_params, kernel_function, make_boxes, takes_descriptors
 from aot.retype import retype, retype_metadata, told_by
-from aot.toolchain import WARP_SIZE, offline, synchronized_as_written, without_idle_passes
+from aot.toolchain import (
+    WARP_SIZE,
+    offline,
+    synchronized_as_written,
+    without_idle_passes,
+    without_idle_tensor_passes,
+)
 from kernels.table.arguments import ARGUMENTS
 from kernels.table.dtypes import DTYPES
 from kernels.table.spec import TARGETS, Variant
@@ -171,10 +177,12 @@ def make_artifact(variant: Variant, metadata: dict, cubin: bytes, ptx: str) -> A
 
 def run_triton(variant: Variant, target, record: dict, cache: str, direct: bool) -> tuple[dict, bytes, str]:
     """What Triton makes of one variant: metadata, cubin and PTX."""
-    if direct or is_gluon(kernel_function(variant)) or takes_descriptors(variant):
-        run_compile(variant, target)
-    else:
-        run_tool(variant, cache)
+    of_gluon = is_gluon(kernel_function(variant))
+    with contextlib.nullcontext() if of_gluon else without_idle_tensor_passes(variant):
+        if direct or of_gluon or takes_descriptors(variant):
+            run_compile(variant, target)
+        else:
+            run_tool(variant, cache)
     files = record["metadata_group"]
     cubin, ptx = (next(Path(p) for name, p in files.items() if name.endswith(end)) for end in (".cubin", ".ptx"))
     return record["metadata"], cubin.read_bytes(), ptx.read_text()

@@ -126,17 +126,43 @@ IDLE = {
 }  # fmt: skip
 
 
+# The same of kernels in Triton's own language before Blackwell, which are for one block each and name no descriptor.
+IDLE_BEFORE_TENSOR_MEMORY = {
+    "nvidia.passes.ttnvgpuir": (
+        "add_assign_cga_layouts", "add_optimize_cta_locality", "add_check_matmul_two_cta",
+        "add_optimize_descriptor_encoding", "add_optimize_tmem_layouts", "add_tmem_load_reduce", "add_interleave_tmem",
+        "add_hoist_mbarrier_lifecycle", "add_allocate_tensor_memory", "add_tmem_barrier_insertion",
+        "add_tmem_wait_insertion", "add_cluster_barrier_mbar_allocator", "add_initialize_ws_cluster_barriers",
+    ),
+    "nvidia.passes.hopper": ("add_hopper_warpspec",),
+}  # fmt: skip
+TENSOR_MEMORY = 100  # the first target with it
+
+
+@contextlib.contextmanager
+def without(idle: dict[str, tuple[str, ...]]):
+    """Without these passes: no byte changes (tests/aot/test_synchronized.py, test_idle.py)."""
+    from triton.backends.nvidia import compiler
+
+    with contextlib.ExitStack() as left_out:
+        for module, names in idle.items():
+            for name in names:
+                left_out.enter_context(replaced(attrgetter(module)(compiler), name, lambda *_: None))
+        yield
+
+
+def without_idle_tensor_passes(variant: Variant):
+    """Of a kernel in Triton's own language: a fifteenth of what comes before the assembler."""
+    return without(IDLE_BEFORE_TENSOR_MEMORY if variant.target < TENSOR_MEMORY else {})
+
+
 @contextlib.contextmanager
 def without_idle_passes():
     """Without IDLE, and by Triton's inliner in place of Gluon's, which simplifies functions once more: a tenth of what
     comes before the assembler. No byte changes (tests/aot/test_synchronized.py)."""
     from triton.backends.nvidia import compiler
 
-    with contextlib.ExitStack() as left_out:
-        for module, names in IDLE.items():
-            for name in names:
-                left_out.enter_context(replaced(attrgetter(module)(compiler), name, lambda *_: None))
-        left_out.enter_context(replaced(compiler.passes.gluon, "add_inliner", compiler.passes.common.add_inliner))
+    with without(IDLE), replaced(compiler.passes.gluon, "add_inliner", compiler.passes.common.add_inliner):
         yield
 
 

@@ -47,6 +47,31 @@ def pick(table: dict[Any, T], value: Any, name: str) -> T:
         raise invalid(f"{name} = {value!r}: allowed are {', '.join(repr(k) for k in table)}") from None
 
 
+BEYOND_FLOAT32 = 3.4028235677973366e38  # what is nearer to 2^128 than to the largest float32, and all above
+
+
+def real(value: Any, name: str) -> float:
+    """A number that C takes as a float32; NaN and Inf are some."""
+    try:
+        found = None if isinstance(value, (str, bytes)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or BEYOND_FLOAT32 <= abs(found) < math.inf:
+        raise invalid(f"{name} = {value!r}: a number that float32 has is needed")
+    return found
+
+
+def integer(value: Any, name: str, bits: int = 64) -> int:
+    """An integer that C takes in so many bits, of any sign: what it may be, C says."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or not -(1 << bits - 1) <= found < 1 << bits - 1:
+        raise invalid(f"{name} = {value!r}: an integer of {bits} bits is needed")
+    return found
+
+
 def precision_of(dtype: str, precision: str | None) -> int:
     if dtype == "f32":
         if precision is None:
@@ -67,6 +92,7 @@ def same_type(wanted: str, **views: View | None) -> None:
 
 def same_operands(a: str, b: View) -> None:
     """That b has a's type, or the other one of 8 bits: C says which of those go together."""
+    pick(DTYPES, a, "dtype of a")
     if not {a, b.dtype} <= set(EIGHT_BITS):
         same_type(a, b=b)
 
@@ -90,10 +116,12 @@ def new_args(
     args.d_type = pick(DTYPES, out_dtype, "out_dtype")
     args.precision = precision_of(dtype, precision)
     args.activation = pick(ACTIVATIONS, activation, "activation")
-    args.alpha, args.beta = alpha, beta
+    args.alpha, args.beta = real(alpha, "alpha"), real(beta, "beta")
     args.stream = ffi.cast("libgemm_stream", stream)
     alive: list[Any] = []
     if variant is not None:
+        if not isinstance(variant, str) or "\0" in variant:
+            raise invalid(f"variant = {variant!r}: a name of libgemm.variants() or None is needed")
         alive.append(ffi.new("char[]", variant.encode()))
         args.variant = alive[0]
     return args, alive
@@ -154,6 +182,9 @@ def set_scales(
 ) -> None:
     """Of a_scale and b_scale, for an args that has its sizes. `counts` are how many matrices there are of a and of b,
     each with scales of its own, or all with one; None: it is one matrix."""
+    if scaling is None:
+        given = "a_scale" if a is not None else "b_scale"
+        raise invalid(f"{given} is given without scaling, which says what it is: {', '.join(map(repr, SCALINGS))}")
     args.scaling = pick(SCALINGS, scaling, "scaling")
     for place, (name, array, length) in enumerate((("a_scale", a, args.m), ("b_scale", b, args.n))):
         batch = counts[place]

@@ -12,6 +12,7 @@ from typing import Any
 from libgemm._library import Error, invalid, lib
 from libgemm._of_torch import LEGACY
 
+ADDRESS_BITS = 64
 KINDS = {"torch": "Tensor", "cupy": "ndarray"}  # what libgemm._of_<name> is about
 
 
@@ -36,14 +37,19 @@ def stream_handle(stream: Any, array: Any) -> int:
     if stream is None:
         framework = framework_of(array)
         return framework.current_stream(array) if framework else 0
-    if isinstance(stream, int):
-        return stream
+    handle = None if isinstance(stream, bool) else stream
     for attribute in ("cuda_stream", "ptr"):
         if hasattr(stream, attribute):
-            return int(getattr(stream, attribute))
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
-    raise invalid(f"stream is a {type(stream).__name__}: an integer handle or a torch or CuPy stream is needed")
+            handle = int(getattr(stream, attribute))
+            break
+    else:
+        if hasattr(stream, "__cuda_stream__"):
+            handle = int(stream.__cuda_stream__()[1])
+    if not isinstance(handle, int):
+        raise invalid(f"stream is a {type(stream).__name__}: an integer handle or a torch or CuPy stream is needed")
+    if not 0 <= handle < 1 << ADDRESS_BITS:
+        raise invalid(f"stream = {handle}: a handle is an address, 0 to 2^64 - 1")
+    return handle
 
 
 class LaunchStream:
@@ -73,7 +79,11 @@ class LaunchStream:
     def wait_on_host(self, producer: int, name: str) -> None:
         """Wait for a stream that came as a bare handle: without a framework there are no events to do it with."""
         if self.must_wait(producer):
-            status = ctypes.CDLL("libcuda.so.1").cuStreamSynchronize(ctypes.c_void_p(producer))
+            try:
+                driver = ctypes.CDLL("libcuda.so.1")
+            except OSError as error:
+                raise Error(lib.LIBGEMM_NO_DRIVER, "LIBGEMM_NO_DRIVER", f"no NVIDIA driver: {error}") from None
+            status = driver.cuStreamSynchronize(ctypes.c_void_p(producer))
             if status:
                 text = f"{name}'s stream {producer:#x} cannot be waited for: cuStreamSynchronize returned {status}"
                 raise Error(lib.LIBGEMM_DRIVER_ERROR, "LIBGEMM_DRIVER_ERROR", text)
@@ -135,13 +145,13 @@ EIGHT_BITS = ("e4m3", "e5m2")
 INPUTS = (*OUTPUTS, *EIGHT_BITS)
 
 
-def dtype_name(dtype: Any, allowed: tuple[str, ...] = INPUTS) -> str:
+def dtype_name(dtype: Any, allowed: tuple[str, ...] = INPUTS, argument: str = "dtype") -> str:
     """One of those names from such a name, or a torch or numpy dtype."""
     text = str(dtype).rsplit(".", 1)[-1]
     names = {"float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32"}
     found = (names | {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}).get(text, text)
     if found not in allowed:
-        raise invalid(f"dtype {dtype} is not one of {', '.join(allowed)}")
+        raise invalid(f"{argument} {text or repr(text)} is not one of {', '.join(allowed)}")
     return found
 
 
@@ -149,4 +159,4 @@ def out_name(out_dtype: Any, dtype: str) -> str:
     """The name of an output's type: of `out_dtype`, or where that is None what operands of `dtype` give."""
     if out_dtype is None:
         return "bf16" if dtype in EIGHT_BITS else dtype
-    return dtype_name(out_dtype, (*OUTPUTS, *EIGHT_BITS[:1]) if dtype in EIGHT_BITS else OUTPUTS)
+    return dtype_name(out_dtype, (*OUTPUTS, *EIGHT_BITS[:1]) if dtype in EIGHT_BITS else OUTPUTS, "out_dtype")

@@ -2,7 +2,20 @@
 
 from typing import Any, TypeVar
 
-from libgemm._args import ACTIVATIONS, DTYPES, SCALINGS, Activation, Scaling, new, pick, pointer, run, same_type
+from libgemm._args import (
+    ACTIVATIONS,
+    DTYPES,
+    SCALINGS,
+    Activation,
+    Scaling,
+    integer,
+    new,
+    pick,
+    pointer,
+    real,
+    run,
+    same_type,
+)
 from libgemm._framework import LaunchStream, maker, written
 from libgemm._known import learn_torch
 from libgemm._known_moe import again, keep
@@ -51,7 +64,7 @@ def moe_route(expert_ids: T, groups: int, *, stream: Any = None) -> tuple[T, T, 
     launch = LaunchStream(stream, expert_ids)
     args = new("moe_route")
     ids = set_choices(args, expert_ids, launch)
-    args.groups = groups
+    args.groups = integer(groups, "groups")
     made = [launch.new_out(maker(shape, "i32", expert_ids, "out"), expert_ids)
             for shape in ((ids.shape[0] * ids.shape[1],), ids.shape, (groups,))]  # fmt: skip
     views = [view(x, "out", launch, write=True) for x in made]
@@ -202,7 +215,7 @@ def moe(
     args.b2, args.ldb2, args.trans_b2 = pointer(second.pointer), second.ld, second.trans
     args.batch_stride_b1, args.batch_stride_b2 = first.batch_stride, second.batch_stride
     args.activation, args.gate = pick(ACTIVATIONS, activation, "activation"), pick(GATES, gate, "gate")
-    args.gate_alpha, args.gate_limit = gate_alpha, gate_limit
+    args.gate_alpha, args.gate_limit = real(gate_alpha, "gate_alpha"), real(gate_limit, "gate_limit")
     for number, bias, name, columns in ((1, bias_in, "bias_in", first.cols), (2, bias_out, "bias_out", second.cols)):
         if bias is not None:
             found = packed(view(bias, name, launch), name, (source.dtype,), (first.batch, columns))

@@ -2,7 +2,7 @@
 
 from typing import Any, TypeVar
 
-from libgemm._args import ACTIVATIONS, DTYPES, Activation, new, pick, pointer, same_type
+from libgemm._args import ACTIVATIONS, DTYPES, Activation, new, pick, pointer, real, same_type
 from libgemm._cast import ALIGN
 from libgemm._framework import LaunchStream, maker, written
 from libgemm._library import check, ffi, invalid, lib
@@ -34,7 +34,7 @@ def moe_cast(
         raise invalid(f"a has {given.cols} columns, gate = {gate!r}: an even number is needed, half of it the gate's")
     args.a_type = pick(DTYPES, source.dtype, "dtype of a")
     args.activation, args.gate = pick(ACTIVATIONS, activation, "activation"), pick(GATES, gate, "gate")
-    args.gate_alpha, args.gate_limit = gate_alpha, gate_limit
+    args.gate_alpha, args.gate_limit = real(gate_alpha, "gate_alpha"), real(gate_limit, "gate_limit")
     args.a, args.lda, args.a_count = pointer(given.pointer), given.ld, given.rows
     m, n = given.rows, given.cols // 2 if gate else given.cols
     index = None

@@ -2,7 +2,7 @@
 
 from typing import Any, TypeVar
 
-from libgemm._args import ACTIVATIONS, DTYPES, Activation, new, pick, pointer, same_type
+from libgemm._args import ACTIVATIONS, DTYPES, Activation, new, pick, pointer, real, same_type
 from libgemm._framework import LaunchStream, maker, written
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import Matrix, row_major
@@ -20,7 +20,7 @@ def set_gate(
     given = row_major(z, "z", z.shape, batched=False)
     args.a_type = pick(DTYPES, z.dtype, "dtype of z")
     args.activation, args.gate = pick(ACTIVATIONS, activation, "activation"), pick(GATES, gate, "gate")
-    args.gate_alpha, args.gate_limit = gate_alpha, gate_limit
+    args.gate_alpha, args.gate_limit = real(gate_alpha, "gate_alpha"), real(gate_limit, "gate_limit")
     if gate and given.cols % 2:
         raise invalid(f"z has {given.cols} columns, gate = {gate!r}: an even number is needed, half of it the gate's")
     args.z, args.ldz = pointer(given.pointer), given.ld

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, TypeVar
 
-from libgemm._args import ACTIVATIONS, DTYPES, Activation, new, pick, pointer, same_type, set_bias
+from libgemm._args import ACTIVATIONS, DTYPES, Activation, new, pick, pointer, real, same_type, set_bias
 from libgemm._framework import LaunchStream, maker, written
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major, vector
@@ -56,7 +56,8 @@ def moe_mm(
     args = new("moe_mm")
     args.a_type = pick(DTYPES, left.dtype, "dtype of a")
     args.gate, args.activation = pick(GATES, gate, "gate"), pick(ACTIVATIONS, activation, "activation")
-    args.alpha, args.gate_alpha, args.gate_limit = alpha, gate_alpha, gate_limit
+    args.alpha = real(alpha, "alpha")
+    args.gate_alpha, args.gate_limit = real(gate_alpha, "gate_alpha"), real(gate_limit, "gate_limit")
     alive: list[Any] = [index_of(offs, "offs", weights.batch, launch)]
     args.offs = ffi.cast("int32_t *", alive[0].pointer)
     args.m = args.a_count = given.rows

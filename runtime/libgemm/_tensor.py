@@ -5,11 +5,12 @@ sys.modules: one that nobody imported cannot have made the array.
 """
 
 import ctypes
+import operator
 import sys
 from dataclasses import dataclass
 from typing import Any
 
-from libgemm._framework import LaunchStream
+from libgemm._framework import ADDRESS_BITS, LaunchStream
 from libgemm._library import invalid
 from libgemm._of_torch import LEGACY
 
@@ -156,6 +157,26 @@ def from_dlpack(array: Any, name: str, launch: LaunchStream, write: bool) -> Vie
 
 def from_interface(array: Any, name: str, launch: LaunchStream, write: bool) -> View:
     facts = array.__cuda_array_interface__
+    try:
+        found, producer = read_interface(facts, name, write)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError):
+        raise invalid(f"{name}'s __cuda_array_interface__ cannot be read: {facts!r}") from None
+    if producer is not None:
+        launch.wait_on_host(producer, name)
+    found.owner = array
+    return found
+
+
+def integers(given: Any) -> tuple[int, ...]:
+    """Of 64 bits; TypeError or ValueError where they are none."""
+    found = tuple(map(operator.index, given))
+    if not all(-(1 << 63) <= x < 1 << 63 for x in found):
+        raise ValueError
+    return found
+
+
+def read_interface(facts: Any, name: str, write: bool) -> tuple[View, int | None]:
+    """What it says, and the stream to wait for; not yet whose it is."""
     version = facts.get("version", 0)
     if version not in INTERFACE_VERSIONS:
         raise invalid(f"{name} has version {version} of __cuda_array_interface__: 2 or 3 is needed")
@@ -168,17 +189,18 @@ def from_interface(array: Any, name: str, launch: LaunchStream, write: bool) -> 
     if write and read_only:
         raise invalid(f"{name} is read-only (its __cuda_array_interface__): memory that may be written is needed")
     size = int(facts["typestr"][2:])
-    shape = tuple(facts["shape"])
-    strides = facts.get("strides")
+    shape = integers(facts["shape"])
+    strides = None if facts.get("strides") is None else integers(facts["strides"])
     if strides is not None and any(s % size or s < 0 for s in strides):
         raise invalid(f"{name} has strides of {tuple(strides)} bytes: multiples of {size}, 0 or more, are needed")
     elements = packed_strides(shape) if strides is None else tuple(s // size for s in strides)
     producer = facts.get("stream") if version >= 3 else None
     if producer == 0:
         raise invalid(f"{name} has stream 0 in its __cuda_array_interface__: 1 or 2, a handle or None is needed")
-    if producer is not None:
-        launch.wait_on_host(producer, name)
-    return View(pointer or 0, shape, elements, dtype, -1, array)
+    pointer = operator.index(pointer or 0)
+    if not 0 <= pointer < 1 << ADDRESS_BITS:
+        raise invalid(f"{name} has address {pointer} in its __cuda_array_interface__: 0 to 2^64 - 1 is needed")
+    return View(pointer, shape, elements, dtype, -1, None), producer
 
 
 def view(array: Any, name: str, launch: LaunchStream, write: bool = False) -> View:

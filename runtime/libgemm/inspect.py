@@ -6,7 +6,18 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from libgemm._args import DTYPES, SCALINGS, Activation, Precision, Scaling, expect, new_args, pick, pointer
+from libgemm._args import (
+    DTYPES,
+    SCALINGS,
+    Activation,
+    Precision,
+    Scaling,
+    expect,
+    integer,
+    new_args,
+    pick,
+    pointer,
+)
 from libgemm._framework import dtype_name, out_name
 from libgemm._library import LIBRARY, Error, check, ffi, get_struct, lib, recorded, text
 
@@ -118,7 +129,7 @@ def info() -> Info:
 
 def cubin(index: int) -> bytes:
     """The machine code of variant `index`."""
-    size = variant_at(index).cubin_bytes
+    size = variant_at(integer(index, "index", 32)).cubin_bytes
     buffer = ffi.new("char[]", size)
     check(lib.libgemm_variant_cubin(index, buffer, size))
     return bytes(ffi.buffer(buffer))
@@ -145,7 +156,7 @@ def is_sound(variant: Variant) -> bool:
 def preload(device: int = 0) -> None:
     """Load every kernel of GPU number `device` now: needed before the first use inside CUDA graph capture. Needs the
     GPU. Raises Error."""
-    check(lib.libgemm_preload(device))
+    check(lib.libgemm_preload(integer(device, "device", 32)))
 
 
 Layout = Literal["nn", "nt", "tn", "tt"]
@@ -166,8 +177,8 @@ def question(
     """A struct of `kind` to ask with, as if all the workspace that could help were given."""
     name = dtype_name(dtype)
     args, _ = new_args(
-        kind, name, out_name(out_dtype, name), None if b_dtype is None else dtype_name(b_dtype), alpha=1.0, beta=0.0,
-        activation=activation, precision=precision, variant=None, stream=0,
+        kind, name, out_name(out_dtype, name), None if b_dtype is None else dtype_name(b_dtype, argument="b_dtype"),
+        alpha=1.0, beta=0.0, activation=activation, precision=precision, variant=None, stream=0,
     )  # fmt: skip
     args.trans_a, args.trans_b = pick(LAYOUTS, layout, "layout")
     if scaling is not None:
@@ -176,15 +187,22 @@ def question(
     return args
 
 
+FARTHEST = 2**63 - 1  # a stride that C takes
+
+
 def pack(args: Any, m: int, n: int, k: int, aligned: bool) -> None:
     """Sizes, and operands without gaps."""
+    m, n, k = integer(m, "m"), integer(n, "n"), integer(k, "k")
     args.m, args.n, args.k = m, n, k
     args.lda, args.ldb, args.ldd = (m if args.trans_a else k), (k if args.trans_b else n), n
-    args.batch_stride_a, args.batch_stride_b, args.batch_stride_d = m * k, k * n, m * n
+    # What no memory holds C refuses by its sizes: strides only have to fit.
+    strides = (min(max(size, -FARTHEST), FARTHEST) for size in (m * k, k * n, m * n))
+    args.batch_stride_a, args.batch_stride_b, args.batch_stride_d = strides
     args.a = args.b = args.d = pointer(0 if aligned else 2)
 
 
 def ask(kind: str, args: Any, target: int) -> Choice:
+    target = integer(target, "target", 32)
     found = ffi.new("libgemm_choice *", {"size": ffi.sizeof("libgemm_choice")})
     check(getattr(lib, f"libgemm_{kind}_explain")(args, target, found))
     variant = None if found.variant < 0 else variant_at(found.variant)
@@ -208,7 +226,7 @@ def explain(
     """
     args = question("gemm", dtype, out_dtype, layout, activation, precision, scaling, b_dtype)
     pack(args, m, n, k, aligned)
-    args.batch, args.batch_invariant = batch, bool(batch_invariant)
+    args.batch, args.batch_invariant = integer(batch, "batch"), bool(batch_invariant)
     return ask("gemm", args, target)
 
 
@@ -225,7 +243,8 @@ def explain_grouped_mm(
     """
     args = question("grouped_mm", dtype, out_dtype, layout, activation, precision, scaling, b_dtype)
     pack(args, m, n, k, aligned)
-    args.groups, args.ragged, args.batch_invariant = groups, pick(RAGGED, ragged, "ragged"), bool(batch_invariant)
+    args.groups, args.ragged = integer(groups, "groups"), pick(RAGGED, ragged, "ragged")
+    args.batch_invariant = bool(batch_invariant)
     return ask("grouped_mm", args, target)
 
 
@@ -240,7 +259,7 @@ def explain_grouped_gemm(
     average; with None the time that is expected is that of groups of one tile.
     """
     args = question("grouped_gemm", dtype, out_dtype, layout, activation, precision)
-    args.groups, args.aligned = groups, bool(aligned)
+    args.groups, args.aligned = integer(groups, "groups"), bool(aligned)
     expect(args, expected)
     args.a = args.b = args.d = ffi.cast("void **", 16)  # nobody looks into device tables
     args.m = args.n = args.k = args.lda = args.ldb = args.ldd = ffi.cast("int64_t *", 16)

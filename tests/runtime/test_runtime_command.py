@@ -77,6 +77,11 @@ def test_explain_tells_what_copies_make_possible():
         (["--activation", "tanh", "--target", str(TARGET)], "activation = 'tanh'"),
         (["--dtype", "e4m3", "--scaling", "block", "--target", str(TARGET)], "scaling = 'block'"),
         (["--scaling", "row", "--target", str(TARGET)], "scaling = 2 with a_type bf16"),
+        (["--out-dtype", "q", "--target", str(TARGET)], "out_dtype q is not one of f16, bf16, f32"),
+        (["--ragged", "k", "--target", str(TARGET)], "--ragged k without --groups"),
+        (["--groups", "2", "--batch", "3", "--target", str(TARGET)], "--batch 3 with --groups"),
+        (["--groups", str(10**20), "--target", str(TARGET)], f"groups = {10**20}: an integer of 64 bits"),
+        (["--target", str(10**11)], f"target = {10**11}: an integer of 32 bits"),
         (["--scaling", "row", "--groups", "2", "--target", str(TARGET)], "scaling = 2 with a_type bf16"),
         ([], "LIBGEMM_NO_DRIVER"),
     ],
@@ -84,6 +89,37 @@ def test_explain_tells_what_copies_make_possible():
 def test_explain_refuses_by_name(words, part):
     done = command("explain", "8", "8", "8", *words)
     assert done.returncode == 1 and part in done.stderr and done.stdout == ""
+
+
+@pytest.mark.parametrize("word", ["sm_90", "90a", "9.0", "sm_90a"])
+@needs(90)
+def test_a_target_may_be_written_as_others_do(word):
+    assert command("explain", "8", "8", "8", "--target", word).stdout.count("__sm90__") == 1
+    assert command("variants", "--target", word).stdout == command("variants", "--target", "90").stdout
+
+
+def test_a_target_that_is_no_number_is_refused():
+    done = command("explain", "8", "8", "8", "--target", "hopper")
+    assert done.returncode == 2 and "'hopper': compute capability * 10 is needed" in done.stderr
+
+
+@needs(90)
+def test_explain_asks_all_that_python_asks():
+    words = ("--target", "90", "--out-dtype", "f32", "--batch", "3", "--batch-invariant", "--unaligned")
+    asked = {"out_dtype": "f32", "batch": 3, "batch_invariant": True, "aligned": False, "layout": "nt", "target": 90}
+    choice = libgemm.explain(64, 64, 64, **asked)
+    assert command("explain", "64", "64", "64", *words).stdout.splitlines() == [choice.variant.name, choice.reason]
+
+
+def test_a_health_check_has_an_exit_status():
+    assert command("info", "--check", driver=True).returncode == command("info").returncode == 0
+    assert command("info", "--check").returncode == 1
+
+
+def test_the_version_names_the_build():
+    assert command("--version").stdout.split() == [
+        "libgemm", f"{libgemm.__version__},", "build", libgemm.info()["build_id"][:16]
+    ]  # fmt: skip
 
 
 def test_explain_without_a_target_asks_the_gpu():
@@ -121,10 +157,6 @@ def test_json_has_what_the_lines_have():
     choice = libgemm.explain(512, 512, 512, target=TARGET)
     told = json.loads(command("explain", "512", "512", "512", "--target", str(TARGET), "--json").stdout)
     assert told == {**dataclasses.asdict(choice), "variant": choice.variant.name}
-
-
-def test_the_version_is_the_package_s():
-    assert command("--version").stdout == f"libgemm {libgemm.__version__}\n"
 
 
 def test_a_reader_that_stops_reading_is_no_error_of_ours():

@@ -4,6 +4,7 @@ import functools
 import sys
 
 import libgemm
+import libgemm.inspect
 import pytest
 from arrays import InterfaceArray, VersionedArray
 from built import BUILT, TARGET, needs
@@ -121,3 +122,29 @@ def test_the_command_explains_packed_groups():
     assert (done.returncode, done.stdout) == (0, f"{variant.name}\n{reason}\n")
     done = run(sys.executable, "-m", "libgemm", *words, "--ragged", "x", driver=False)
     assert done.returncode == 1 and "ragged = 'x'" in done.stderr
+
+
+NOT_NUMBERS = {
+    "m": (lambda x: libgemm.explain(x, 8, 8, target=TARGET), 64),
+    "n": (lambda x: libgemm.explain(8, x, 8, target=TARGET), 64),
+    "k": (lambda x: libgemm.explain_grouped_mm(8, 8, x, 2, target=TARGET), 64),
+    "batch": (lambda x: libgemm.explain(8, 8, 8, batch=x, target=TARGET), 64),
+    "target": (lambda x: libgemm.explain(8, 8, 8, target=x), 32),
+    "groups": (lambda x: libgemm.explain_grouped_gemm(x, target=TARGET), 64),
+    "device": (libgemm.preload, 32),
+    "index": (libgemm.inspect.cubin, 32),
+}
+
+
+@pytest.mark.parametrize("name", NOT_NUMBERS)
+@pytest.mark.parametrize("value", ["8", 8.0, float("nan"), None, 10**30, -(10**30)])
+def test_what_is_no_integer_of_c_is_refused_by_name(name, value):
+    call, bits = NOT_NUMBERS[name]
+    with pytest.raises(libgemm.Error) as caught:
+        call(value)
+    assert caught.value.text == f"{name} = {value!r}: an integer of {bits} bits is needed"
+
+
+def test_sizes_whose_product_no_stride_holds_are_refused_as_sizes():
+    with pytest.raises(libgemm.Error, match=f"m = {2**62}: allowed is 0 to"):
+        libgemm.explain(2**62, 2**62, 2**62, target=TARGET)

@@ -1,11 +1,13 @@
 """What the Python calls refuse: the sentence names the argument, what was given and what is needed. No launches."""
 
+import sys
+
 import libgemm
 import pytest
 from arrays import CPU, CUDA_HOST, DLPackArray, InterfaceArray, VersionedArray
 from calls import at, launches, log, ok
 from libgemm._library import lib
-from stand_in import in_stand_in
+from stand_in import in_stand_in, run
 
 
 def f16(place: int, *shape: int, **facts):
@@ -49,7 +51,17 @@ OPERANDS = {
     "wrong dtype": (lambda: gemm(f16(0, 4, 6, dtype="f64")), ("a has DLPack type code 2, 64 bits", "f16, bf16, f32")),
     "vector type": (lambda: gemm(f16(0, 4, 6, lanes=2)), ("a has DLPack type",)),
     "wrong typestr": (lambda: gemm(InterfaceArray(at(0), (4, 6), "f64")), ("a has typestr <f8", "bf16 needs")),
-    "integers": (lambda: gemm(f16(0, 4, 6, dtype="i32"), f16(1, 6, 8, dtype="i32")), ("i32",)),
+    "integers": (lambda: gemm(f16(0, 4, 6, dtype="i32"), f16(1, 6, 8, dtype="i32")), ("dtype of a = 'i32'",)),
+    "integers of a alone": (lambda: gemm(f16(0, 4, 6, dtype="i32")), ("dtype of a = 'i32'", "'bf16'")),
+    **{
+        f"{field} = {value!r}": (lambda field=field, value=value: gemm(Misread(**{field: value})), (
+            "a's __cuda_array_interface__ cannot be read", f"'{field}': {value!r}"))
+        for field, value in (("shape", None), ("shape", "46"), ("shape", (4, 6.0)), ("shape", (2**70, 6)),
+                             ("typestr", None), ("data", None), ("data", (1.5, False)), ("strides", (12.0, 2)),
+                             ("strides", (2**70, 2)))
+    },
+    "address that wraps": (lambda: gemm(Misread(data=(2**70, False))), (f"a has address {2**70}", "2^64 - 1")),
+    "address below 0": (lambda: gemm(Misread(data=(-1, False))), ("a has address -1",)),
     "big-endian": (lambda: gemm(InterfaceArray(at(0), (4, 6), "f32 big-endian")), ("typestr >f4",)),
     "two dtypes": (lambda: gemm(b=f16(1, 6, 8, dtype="bf16")), ("b has dtype bf16", "f16")),
     "rank 1": (lambda: gemm(f16(0, 6)), ("a has shape (6,)", "2 or 3 dimensions")),
@@ -98,6 +110,18 @@ WORDS = {
                      precision="fast"), ("precision = 'fast'", "'ieee'")),
     "variant": (lambda: gemm(variant="nope"), ("variant = nope",)),
     "stream": (lambda: gemm(stream="zero"), ("stream is a str", "integer handle")),
+    "variant's type": (lambda: gemm(variant=5), ("variant = 5", "libgemm.variants()")),
+    "variant with a NUL": (lambda: gemm(variant="a\0b"), ("variant = 'a\\x00b'",)),
+    "stream that wraps": (lambda: gemm(stream=2**64 + 1), (f"stream = {2**64 + 1}", "0 to 2^64 - 1")),
+    "negative stream": (lambda: gemm(stream=-1), ("stream = -1", "0 to 2^64 - 1")),
+    "stream that is a bool": (lambda: gemm(stream=True), ("stream is a bool", "integer handle")),
+    "alpha's type": (lambda: gemm(alpha="1"), ("alpha = '1'", "a number that float32 has")),
+    "no alpha": (lambda: gemm(alpha=None), ("alpha = None",)),
+    "alpha beyond float32": (lambda: gemm(alpha=1e300), ("alpha = 1e+300", "float32")),
+    "alpha beyond float64": (lambda: gemm(alpha=10**400), ("alpha = 1000", "float32")),
+    "beta beyond float32": (lambda: gemm(c=f16(2, 4, 8), beta=-3.5e38), ("beta = -3.5e+38",)),
+    "scales without scaling": (
+        lambda: gemm(a_scale=f16(5, 1, dtype="f32")), ("a_scale is given without scaling", "'1x128_128x128'")),
     "bias length": (lambda: gemm(bias=f16(4, 4)), ("bias has shape (4,)", "8 contiguous")),
     "bias stride": (lambda: gemm(bias=f16(4, 8, strides=(2,))), ("bias has shape (8,)", "(2,)")),
     "bias dtype": (lambda: gemm(bias=f16(4, 8, dtype="f32")), ("bias has dtype f32", "f16")),
@@ -183,6 +207,14 @@ class OddStrides(InterfaceArray):
         return {"shape": (4, 6), "typestr": "<f2", "data": (self.pointer, False), "strides": (13, 2), "version": 3}
 
 
+class Misread:
+    """A legal array but for what it is told to say."""
+
+    def __init__(self, **said):
+        fine = {"shape": (4, 6), "typestr": "<f2", "data": (at(0), False), "strides": None, "version": 3}
+        self.__cuda_array_interface__ = fine | said
+
+
 @pytest.mark.parametrize("name", REFUSED)
 @in_stand_in()
 def test_a_wrong_argument_is_refused(name):
@@ -220,3 +252,25 @@ def test_a_torch_tensor_on_the_cpu_is_refused():
             call()
     with pytest.raises(libgemm.Error, match="a is on cpu"):
         libgemm.gemm(cpu, cpu.mT)
+
+
+WITHOUT_A_DRIVER = """
+import libgemm
+class Array:
+    __cuda_array_interface__ = {"shape": (4, 4), "typestr": "<f2", "data": (4096, False), "version": 3, "stream": 7}
+try:
+    libgemm.gemm(Array(), Array(), out=Array())
+except libgemm.Error as error:
+    print(error.name)
+"""
+
+
+def test_a_stream_to_wait_for_without_a_driver_is_an_error_of_ours():
+    assert run(sys.executable, "-c", WITHOUT_A_DRIVER, driver=False).stdout == "LIBGEMM_NO_DRIVER\n"
+
+
+@pytest.mark.parametrize("groups", ["x", 1.5, None, 10**30])
+@in_stand_in()
+def test_a_number_of_experts_that_is_none_is_refused(groups):
+    ids = VersionedArray(at(0), (4, 2), "i32")
+    refuse(lambda: libgemm.moe_route(ids, groups), (f"groups = {groups!r}", "an integer of 64 bits"))

@@ -14,7 +14,8 @@
  *                  trans_b = 0: B is stored [K][N], ldb >= N        trans_b = 1: B is stored [N][K], ldb >= K
  *                  C and D are stored [M][N], ldc >= N, ldd >= N.
  *                A leading dimension of an operand that is not read, or has no rows, is not checked.
- *   Sizes        M, N, K are 0 to LIBGEMM_MAX_SIZE. Element offsets are 64-bit: a matrix may pass 2^31 elements.
+ *   Sizes        M, N, K are 0 to LIBGEMM_MAX_SIZE. Element offsets are 64-bit: a matrix may pass 2^31 elements. A call
+ *                that would need more than 2^31 - 1 blocks is UNSUPPORTED.
  *   Types        A and B have one type (8-bit ones may differ). C and bias have D's, unless D has 8 bits:
  *                  a_type LIBGEMM_F16:  d_type LIBGEMM_F16 or LIBGEMM_F32, precision LIBGEMM_EXACT
  *                  a_type LIBGEMM_BF16: d_type LIBGEMM_BF16 or LIBGEMM_F32, precision LIBGEMM_EXACT
@@ -92,7 +93,7 @@ typedef struct CUstream_st *libgemm_stream;
 
 typedef enum libgemm_status {
   LIBGEMM_OK = 0,
-  LIBGEMM_INVALID_ARGUMENT = 1,   /* an argument breaks its contract: wrong value, NULL, host pointer, other GPU */
+  LIBGEMM_INVALID_ARGUMENT = 1,   /* an argument breaks its contract: wrong value, NULL, host pointer, a GPU without peer access */
   LIBGEMM_UNSUPPORTED = 2,        /* a legal request that no kernel of this library serves */
   LIBGEMM_NO_DRIVER = 3,          /* libcuda.so.1 cannot be opened, lacks a function, or sees no GPU */
   LIBGEMM_DRIVER_TOO_OLD = 4,     /* the driver is older than the kernels for this GPU need */
@@ -213,7 +214,8 @@ typedef struct libgemm_gemm_args {
   float *d_amax;                  /* NULL, or of a D in LIBGEMM_E4M3 M of them for each product: see below */
 } libgemm_gemm_args;
 
-/* Set defaults: everything 0 but size (to `size`, pass sizeof(libgemm_gemm_args)), batch = 1, alpha = 1. */
+/* Set defaults: everything 0 but size (to `size`, pass sizeof(libgemm_gemm_args)), batch = 1, alpha = 1. Types have no
+ * default. `args` must not be NULL, here as in every function of this kind. */
 void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
 
 /* Queue D = act(alpha * op(A) op(B) + beta * C + bias).
@@ -223,20 +225,20 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
  * but for those whose names end in "_whole", which are for libgemm_grouped_mm alone. Of 8-bit operands they take K
  * contiguous in A and B, D in BF16 or F32, no activation and no scales of blocks.
  *
- * With d_type LIBGEMM_E4M3, of 8-bit operands, D is what it would be otherwise, in float32, times one over d_scale, as
+ * With d_type LIBGEMM_E4M3, of 8-bit operands, D is what it would be otherwise, in float32, divided by d_scale (times its reciprocal), as
  * libgemm_cast casts with a scale that is given: rounded to the nearest, of two as near to the even one, what lies beyond
  * 448 becomes that, Inf and NaN become NaN. d_scale is one number in device memory for all of a batch, what the next
  * product takes as a_scale or b_scale; NULL stands for 1. beta must be 0 (UNSUPPORTED); bias is in LIBGEMM_BF16. Hopper's
  * fast kernels serve scales of tensors and rows, or none. d_amax, if not NULL, is raised to what each row of D comes to:
  * d_amax[i * m + r] becomes the largest of itself and of all magnitudes in row r of product i in float32, before they are
- * times one over d_scale; Inf and NaN count for nothing, as for libgemm_cast's scales. It is not cleared: set it to 0
+ * divided by d_scale; Inf and NaN count for nothing, as for libgemm_cast's scales. It is not cleared: set it to 0
  * before the first of the calls that it is for (a number below 0 in it, or NaN, is undefined). A scale made of it, amax
  * over 448, is then one that a later D would fit, as delayed scaling takes it.
  *
  * With batch_invariant = 1 only variants are chosen that add the products of K in one order, one after the other: the
  * bits of a row of D are then the same for any M >= 1 and whatever the other rows hold. Shapes with few tiles, whose K
  * would be shared between blocks, run slower; float32 inputs take the one variant for any memory, 8-bit batches the
- * reference set. One M's bits are another's where leading dimensions are the same, as given. */
+ * reference set. That holds from one M to another where leading dimensions are the same. */
 libgemm_status libgemm_gemm(const libgemm_gemm_args *args);
 
 /* Bytes of workspace with which this call runs best on the GPU that owns d (where d is NULL: the current GPU); 0 for
@@ -273,7 +275,7 @@ typedef struct libgemm_grouped_gemm_args {
   uint64_t workspace_bytes;
   const char *variant;
   libgemm_stream stream;
-  int32_t aligned;     /* 1: the caller's word that device tables are aligned; see below. 0 by default */
+  int32_t aligned;     /* 1: the caller vouches that device tables are aligned; see below. 0 by default */
   int32_t reserved;    /* 0 */
   int64_t expected_m, expected_n, expected_k; /* sizes of device tables' groups on average, as far as the host knows
                           them: 0 (default) where it does not, else 1 to LIBGEMM_MAX_SIZE. For speed alone */
@@ -670,7 +672,8 @@ typedef struct libgemm_choice {
 
 /* Choose for compute capability `target` (90 is 9.0), or for the current GPU when target is 0. With a target no driver
  * is needed. Where the library has no kernels of that capability but of one whose code it runs (libgemm_target_info),
- * those are chosen from, and the reason says so. Pointers in args are used for their alignment alone. Fails as the call itself would. */
+ * those are chosen from, and the reason says so. Pointers in args are used for their alignment alone. Fails as the call
+ * itself would, but for what only a launch finds: memory of another kind or GPU, more blocks than a launch can have. */
 libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t target, libgemm_choice *choice);
 libgemm_status libgemm_grouped_gemm_explain(const libgemm_grouped_gemm_args *args, int32_t target,
                                             libgemm_choice *choice);

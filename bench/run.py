@@ -21,7 +21,7 @@ sys.modules["triton"] = None  # kernels must come from the library
 import libgemm  # noqa: E402
 import torch  # noqa: E402
 
-from bench.measure import dense, grouped, host  # noqa: E402
+from bench.measure import dense, grouped, host, lt_peer  # noqa: E402
 from bench.measure.about import head, keep, path_of  # noqa: E402
 from bench.report.drawn import percentile  # noqa: E402
 from bench.report.rows import balance, beside_cublaslt, ratio, share, summarise  # noqa: E402
@@ -123,7 +123,7 @@ def main() -> int:
         raise SystemExit(
             f"there is no {', '.join(sorted(unknown))}: suites are {', '.join(SUITES)}, ids {sorted(known)}"
         )
-    about = head()
+    about = {**head(), "cublaslt_library": lt_peer.library()[1]}
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = True
     libgemm.preload(torch.cuda.current_device())
@@ -142,6 +142,8 @@ def main() -> int:
     for name, s in found["summary"].items():
         print(f"{name}: geometric mean {s['geomean']:.3f} of the peer, worst {s['worst']} {s['worst_ratio']:.2f}, "
               f"{s['floor_share']:.3f} of the floor")  # fmt: skip
+    if "missing" in about["cublaslt_library"]:
+        print(f"cuBLASLt was not measured: {about['cublaslt_library']['missing']}")
     for dtype, s in found["cublaslt"].items():
         short = ", ".join(f"{name} {value:.2f}" for name, value in s["short"].items())
         print(f"{dtype} beside cuBLASLt's best: {s['geomean']:.3f}, worst {s['worst']} {s['worst_ratio']:.2f}; {short}")

@@ -1,9 +1,9 @@
 """Compiles variants in a pool of spawned processes, each kernel under a time and a memory limit. Links nothing."""
 
-import atexit
 import concurrent.futures
 import gc
 import multiprocessing
+import multiprocessing.util
 import os
 import resource
 import sys
@@ -29,7 +29,8 @@ class Limits:
 
 # Objects that a worker makes before Python looks for garbage among them: 700 is its default.
 YOUNG_OBJECTS = 500_000
-# Compilations of a worker, each of which leaves 1 MB behind; then another process, which takes a second to begin.
+# Compilations of a worker, a kernel's twins counted with it, each of which leaves 1 MB behind; then another process,
+# which takes a second to begin.
 MOST_TASKS = 500
 
 
@@ -38,17 +39,20 @@ class BuildError(RuntimeError):
 
 
 def leave() -> None:
-    """At a worker's end: before Triton's bindings are taken apart, which list all that is still held there as leaked,
-    hundreds of lines in a build's output."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    """At a worker's end, but not where it fails, whose status the pool reads: before Triton's bindings are taken apart,
+    which list all that is still held there as leaked, hundreds of lines in a build's output."""
+    if sys.exc_info()[0] is None:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(0)
 
 
 def begin_worker(memory_bytes: int) -> None:
     """Pool initializer: the worker, and the assembler it starts, cannot take more address space than this."""
     gc.set_threshold(YOUNG_OBJECTS)
-    atexit.register(leave)
+    multiprocessing.util.Finalize(None, leave, exitpriority=-100)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     soft = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

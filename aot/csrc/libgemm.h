@@ -93,7 +93,8 @@ typedef struct CUstream_st *libgemm_stream;
 
 typedef enum libgemm_status {
   LIBGEMM_OK = 0,
-  LIBGEMM_INVALID_ARGUMENT = 1,   /* an argument breaks its contract: wrong value, NULL, host pointer, a GPU without peer access */
+  LIBGEMM_INVALID_ARGUMENT = 1,   /* an argument breaks its contract: wrong value, NULL, host pointer, another GPU's
+                                     memory without peer access */
   LIBGEMM_UNSUPPORTED = 2,        /* a legal request that no kernel of this library serves */
   LIBGEMM_NO_DRIVER = 3,          /* libcuda.so.1 cannot be opened, lacks a function, or sees no GPU */
   LIBGEMM_DRIVER_TOO_OLD = 4,     /* the driver is older than the kernels for this GPU need */
@@ -214,8 +215,8 @@ typedef struct libgemm_gemm_args {
   float *d_amax;                  /* NULL, or of a D in LIBGEMM_E4M3 M of them for each product: see below */
 } libgemm_gemm_args;
 
-/* Set defaults: everything 0 but size (to `size`, pass sizeof(libgemm_gemm_args)), batch = 1, alpha = 1. Types have no
- * default. `args` must not be NULL, here as in every function of this kind. */
+/* Set defaults: everything 0 but size (to `size`, pass sizeof(libgemm_gemm_args)), batch = 1, alpha = 1. a_type and d_type
+ * have no default. `args` must not be NULL, here as in every function of this kind. */
 void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
 
 /* Queue D = act(alpha * op(A) op(B) + beta * C + bias).
@@ -225,9 +226,9 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
  * but for those whose names end in "_whole", which are for libgemm_grouped_mm alone. Of 8-bit operands they take K
  * contiguous in A and B, D in BF16 or F32, no activation and no scales of blocks.
  *
- * With d_type LIBGEMM_E4M3, of 8-bit operands, D is what it would be otherwise, in float32, divided by d_scale (times its reciprocal), as
- * libgemm_cast casts with a scale that is given: rounded to the nearest, of two as near to the even one, what lies beyond
- * 448 becomes that, Inf and NaN become NaN. d_scale is one number in device memory for all of a batch, what the next
+ * With d_type LIBGEMM_E4M3, of 8-bit operands, D is what it would be otherwise, in float32, divided by d_scale (times
+ * its reciprocal), as libgemm_cast casts with a scale that is given: rounded to the nearest, of two as near to the even
+ * one, what lies beyond 448 becomes that, Inf and NaN become NaN. d_scale is one number in device memory for all of a batch, what the next
  * product takes as a_scale or b_scale; NULL stands for 1. beta must be 0 (UNSUPPORTED); bias is in LIBGEMM_BF16. Hopper's
  * fast kernels serve scales of tensors and rows, or none. d_amax, if not NULL, is raised to what each row of D comes to:
  * d_amax[i * m + r] becomes the largest of itself and of all magnitudes in row r of product i in float32, before they are

@@ -36,7 +36,10 @@ def dense_row(shape: dict, dtype: str, lt: CublasLt | None, with_best: bool) -> 
     """`with_best`: the library's best kernel is looked for too, which takes many times as long."""
     inputs, floor = dense.operands(shape, dtype)
     calls = {"ours": gemm, "torch": dense.calls(shape, dtype)["peer"]}
-    calls |= lt_peer.best(lt, shape, dtype, inputs, floor, calls["torch"])
+    try:
+        calls |= lt_peer.best(lt, shape, dtype, inputs, floor, calls["torch"])
+    except lt_peer.Differs as error:
+        raise SystemExit(f"{error} on {shape}: what is said to cublasLtMatmul is wrong") from None
     few = finalists("gemm", dtype, shape["layout"], gemm, inputs, floor) if with_best else {}
     times = timed(calls, few, inputs, floor)
     return row({**shape, "dtype": dtype}, times, dense.variant_of(shape, dtype))

@@ -49,11 +49,11 @@ def fastest(candidates: list[Callable], inputs: list[tuple], floor_us: float, pe
 
 
 def best(lt: CublasLt | None, shape: dict, dtype: str, inputs: list[tuple], floor_us: float, peer: Callable) -> dict:
-    """{"cublaslt": its fastest call} of D = A B in this type; {} where it has none."""
+    """{"cublaslt": its fastest call} of D = A B in this type; {} where it has none. Differs as above."""
     if lt is None or dtype not in TYPES or shape.get("beta") or shape.get("out", "same") != "same":
         return {}
     try:
         found = fastest(lt.candidates(shape, dtype), inputs, floor_us, peer)
-    except Differs as error:
-        raise SystemExit(f"{error} on {shape}: what is said to cublasLtMatmul is wrong") from None
+    except Failed:
+        return {}
     return {"cublaslt": found} if found else {}

@@ -130,9 +130,9 @@ def beside_cublaslt(rows: list[dict]) -> dict:
     """By type, the rows that cuBLASLt's best was measured beside, and by id the ratios of large ones of a short K."""
     found = {}
     for dtype in dict.fromkeys(row["dtype"] for row in rows if "cublaslt_us" in row):
-        ratios = {row["id"]: row["cublaslt_us"] / row["ours_us"]
-                  for row in rows if row["dtype"] == dtype and "cublaslt_us" in row}  # fmt: skip
-        short = [row["id"] for row in rows if row["id"] in ratios and row["k"] <= SHORT_K and kind(row) == "large"]
+        own = [row for row in rows if row["dtype"] == dtype and "cublaslt_us" in row]
+        ratios = {row["id"]: row["cublaslt_us"] / row["ours_us"] for row in own}
+        short = [row["id"] for row in own if row["k"] <= SHORT_K and kind(row) == "large"]
         worst = min(ratios, key=ratios.get)
         found[dtype] = {
             "shapes": len(ratios), "geomean": geomean(ratios.values()), "worst": worst, "worst_ratio": ratios[worst],

@@ -20,7 +20,7 @@ without gaps, on multiples of 16 bytes.
 """
 
 
-LATER = {8: "later 8.x but 8.7", 10: "later 10.x", 12: "later 12.x"}  # major -> what else runs a portable one's code
+LATER = {80: "8.6 and 8.9", 86: "8.9", 100: "later 10.x", 120: "later 12.x"}  # what else runs a target's code
 
 
 def show(options: argparse.Namespace, facts: Any, lines: list[str]) -> None:
@@ -41,7 +41,7 @@ def show_info(options: argparse.Namespace) -> int:
     facts, machine = libgemm.info(), here()
     lines = [f"libgemm {facts['version']}, ABI {facts['abi']}, build {facts['build_id']}"]
     for target, t in facts["targets"].items():
-        later = f", also for {LATER.get(target // 10, f'later {target // 10}.x')}" if t["portable"] else ""
+        later = f", also for {LATER[target]}" if t["portable"] and target in LATER else ""
         lines.append(f"  sm_{target}: {t['variants']} variants, NVIDIA driver {t['min_driver']} or newer{later}")
     served = f"driver and GPU are served by the kernels for sm_{machine['target']}"
     lines.append(f"here: {served if machine['served'] else machine['error']}")

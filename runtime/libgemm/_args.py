@@ -53,8 +53,8 @@ BEYOND_FLOAT32 = 3.4028235677973366e38  # what is nearer to 2^128 than to the la
 def real(value: Any, name: str) -> float:
     """A number that C takes as a float32; NaN and Inf are some."""
     try:
-        found = None if isinstance(value, (str, bytes)) else float(value)
-    except (TypeError, ValueError, OverflowError):
+        found = None if isinstance(value, (str, bytes, bytearray, memoryview)) else float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last of torch, of a tensor without memory
         found = None
     if found is None or BEYOND_FLOAT32 <= abs(found) < math.inf:
         raise invalid(f"{name} = {value!r}: a number that float32 has is needed")
@@ -142,6 +142,7 @@ def pointer(value: int) -> Any:
 
 
 def need_c(beta: float, c: Any, out: Any) -> None:
+    beta = real(beta, "beta")
     if beta != 0 and c is None and out is None:
         raise invalid(f"beta = {beta} without c: pass c, or out, which then serves as c")
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib
+import operator
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 from libgemm._library import Error, invalid, lib
 from libgemm._of_torch import LEGACY
 
-ADDRESS_BITS = 64
+ADDRESSES = 1 << 64
 KINDS = {"torch": "Tensor", "cupy": "ndarray"}  # what libgemm._of_<name> is about
 
 
@@ -37,19 +38,25 @@ def stream_handle(stream: Any, array: Any) -> int:
     if stream is None:
         framework = framework_of(array)
         return framework.current_stream(array) if framework else 0
-    handle = None if isinstance(stream, bool) else stream
-    for attribute in ("cuda_stream", "ptr"):
-        if hasattr(stream, attribute):
-            handle = int(getattr(stream, attribute))
-            break
-    else:
-        if hasattr(stream, "__cuda_stream__"):
-            handle = int(stream.__cuda_stream__()[1])
-    if not isinstance(handle, int):
-        raise invalid(f"stream is a {type(stream).__name__}: an integer handle or a torch or CuPy stream is needed")
-    if not 0 <= handle < 1 << ADDRESS_BITS:
+    handle = stream if type(stream) is int else handle_of(stream)
+    if not 0 <= handle < ADDRESSES:
         raise invalid(f"stream = {handle}: a handle is an address, 0 to 2^64 - 1")
     return handle
+
+
+def handle_of(stream: Any) -> int:
+    """Of a stream object, or of an integer's kin."""
+    try:
+        for attribute in ("cuda_stream", "ptr"):
+            if hasattr(stream, attribute):
+                return operator.index(getattr(stream, attribute))
+        if hasattr(stream, "__cuda_stream__"):
+            return operator.index(stream.__cuda_stream__()[1])
+        if not isinstance(stream, bool):
+            return operator.index(stream)
+    except (TypeError, ValueError, IndexError):
+        pass
+    raise invalid(f"stream is a {type(stream).__name__}: an integer handle or a torch or CuPy stream is needed")
 
 
 class LaunchStream:
@@ -151,7 +158,8 @@ def dtype_name(dtype: Any, allowed: tuple[str, ...] = INPUTS, argument: str = "d
     names = {"float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32"}
     found = (names | {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}).get(text, text)
     if found not in allowed:
-        raise invalid(f"{argument} {text or repr(text)} is not one of {', '.join(allowed)}")
+        given = repr(dtype) if dtype == "" else dtype
+        raise invalid(f"{argument} {given} is not one of {', '.join(allowed)}")
     return found
 
 

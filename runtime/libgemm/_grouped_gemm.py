@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from libgemm._args import Activation, Precision, expect, need_c, new_args, output, run, same_type
+from libgemm._args import Activation, Precision, expect, need_c, new_args, output, real, run, same_type
 from libgemm._framework import LaunchStream, dtype_name, out_name, written
 from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major, stored, vector
@@ -73,7 +73,7 @@ def grouped_gemm(
     a = listed(a, "a")
     count = len(a)
     b = listed(b, "b", count)
-    c = None if c is None or beta == 0 else listed(c, "c", count)
+    c = None if c is None or real(beta, "beta") == 0 else listed(c, "c", count)
     bias = None if bias is None else listed(bias, "bias", count)
     given = None if out is None else listed(out, "out", count)
     if count == 0:

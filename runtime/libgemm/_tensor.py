@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from libgemm._framework import ADDRESS_BITS, LaunchStream
+from libgemm._framework import ADDRESSES, LaunchStream
 from libgemm._library import invalid
 from libgemm._of_torch import LEGACY
 
@@ -198,7 +198,7 @@ def read_interface(facts: Any, name: str, write: bool) -> tuple[View, int | None
     if producer == 0:
         raise invalid(f"{name} has stream 0 in its __cuda_array_interface__: 1 or 2, a handle or None is needed")
     pointer = operator.index(pointer or 0)
-    if not 0 <= pointer < 1 << ADDRESS_BITS:
+    if not 0 <= pointer < ADDRESSES:
         raise invalid(f"{name} has address {pointer} in its __cuda_array_interface__: 0 to 2^64 - 1 is needed")
     return View(pointer, shape, elements, dtype, -1, None), producer
 

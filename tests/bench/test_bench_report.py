@@ -79,7 +79,10 @@ def test_the_list_is_summed_up_beside_cublaslt():
     assert beside_cublaslt(rows("bf16")) == {}
     told = {**made_report(), "cublaslt": found}
     words = "\n".join(readme.speed(ROOT / "bench" / "results" / "Some_GPU.json", told, None)).replace("\n", " ")
-    peer = "cuBLASLt's best, the fastest of all algorithms that its heuristic names, where D is A B in their own type"
+    peer = (
+        "cuBLASLt's best, the fastest of all algorithms that its heuristic names with 64 MiB of workspace and that "
+        "come within 1 % of torch.mm's result, where D is A B in their own type"
+    )
     short = "large ones with K up to 1,024: 0.95 (D2)"
     assert f"Geometric mean beside {peer}: 1.259 in bf16 (3 shapes, the least 0.95, D2; {short})." in words
     assert readme.cublaslt_words({}) == []

@@ -180,6 +180,12 @@ def test_a_worker_that_has_done_its_share_ends_without_a_word(tmp_path):
     assert lines and all(line.startswith("compiled ") for line in lines)
 
 
+def test_a_worker_whose_result_cannot_be_sent_is_named_at_once(cache):
+    """It ends by an exception, whose status the pool reads: not one that was told to leave."""
+    with pytest.raises(BuildError, match=r"compiler ran out of its .* or crashed"):  # else: not compiled within 20 s
+        compile_all(ROWS[:1], cache, Limits(1, seconds=20.0), pool_work.unsendable)
+
+
 def group_ends(group: int, deadline: float) -> bool:
     """Whether every process of the group is gone before the deadline."""
     while time.monotonic() < deadline:

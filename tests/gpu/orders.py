@@ -44,8 +44,9 @@ EVERY = re.compile(r"\bU?PR\b")  # predicate at once
 WRITTEN = re.compile(r"(?:U?P\w, )?R(\d+)\b")  # the first register that is; behind two predicates one is read
 # Which write one register, and others that write up to four.
 ONE_WRITTEN = re.compile(
-    r"(IADD3|IMAD(?!\.WIDE)|LOP3|SHF|LEA|SEL|MOV|F(ADD|MUL|FMA|SEL|MNMX)|PRMT|VIADD|VIMNMX|IMNMX|IABS|S2R|SHFL)(\.|$)"
+    r"(?!.*\.(?:64|WIDE))(IADD3|IMAD|LOP3|SHF|LEA|SEL|MOV|F(ADD|MUL|FMA|SEL|MNMX)|PRMT|VIADD|VIMNMX|IMNMX|IABS|S2R|SHFL)(\.|$)"
 )
+SIZES = re.compile(r"x\d")  # of the tensor cores', which stand before operands here: HGMMA.64, x64x16.F32 R24
 ANY_REGISTER, MOST_REGISTERS = re.compile(r"\bR(\d+)\b"), 256
 
 
@@ -98,11 +99,11 @@ class Orders(Program):
         """The same behind an instruction. What it may write is forgotten: one register where it writes no more, else
         four from its first on, of the tensor cores' all from there on; every predicate that it names."""
         x = self.code[i]
-        if x.opcode.startswith("CALL"):
+        if x.opcode.startswith("CALL") or "ENL2" in x.opcode:  # which writes two places
             return frozenset()
         named = {name for name in known if "P" in name} if EVERY.search(x.operands) else set()
         named |= {*PREDICATE.findall(x.operands)}
-        many = "GMMA" in x.opcode  # its sizes stand before its operands: x64x16.F32 R24
+        many = bool(SIZES.match(x.operands))
         if written := (ANY_REGISTER.search if many else WRITTEN.match)(x.operands):
             first = int(written[1])
             count = 1 if ONE_WRITTEN.match(x.opcode) else 4

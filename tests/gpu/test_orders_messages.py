@@ -163,6 +163,12 @@ def test_what_another_lane_may_still_read_is_refused(between):
         (LANE, " ISETP.GT.U32.AND P3, PT, R2, 0x4, PT ;\n"), (LANE, " R2P PR, R5, 0x7f ;\n"),
         (LANE.replace(" LOP3", " @P4 BRA `(.L_x_2) ;\n LOP3"), ""),  # a way around it
         (LANE.replace("R2", "R40").replace(" LOP3", " HGMMA.64x64x16.F32 R24, gdesc[UR4], R24, gsb0 ;\n LOP3"), ""),
+        *(
+            (LANE.replace("R2", "R40").replace(" LOP3", f" {writes} ;\n LOP3"), "") for writes in (
+                "LDTM.x32 R40, tmem[UR4]", "LDTM.x64 R8, tmem[UR4]", "DMMA.8x8x4 R40, R2, R4, R6", "MOV.64 R39, R6",
+                "SEL.64 R39, R6, R8, P1", "IMAD.WIDE R39, R6, R8, R10", "LDG.E.ENL2.256 R12, R40, desc[UR4][R2.64]",
+                "LDS.128 R37, [UR4]")
+        ),
         (LANE.replace(" LOP3", " SHFL.IDX PT, R2, R2, RZ, 0x1f ;\n LOP3"), ""),
         (LANE, " CALL.REL.NOINC `($leaf) ;\n"), (LANE.replace("P3, RZ", "P3, R2") + LANE.splitlines()[1] + "\n", ""),
     ],

@@ -115,7 +115,11 @@ WORDS = {
     "stream that wraps": (lambda: gemm(stream=2**64 + 1), (f"stream = {2**64 + 1}", "0 to 2^64 - 1")),
     "negative stream": (lambda: gemm(stream=-1), ("stream = -1", "0 to 2^64 - 1")),
     "stream that is a bool": (lambda: gemm(stream=True), ("stream is a bool", "integer handle")),
+    "stream object without a handle": (lambda: gemm(stream=StreamOf(cuda_stream=None)), ("stream is a StreamOf",)),
+    "stream protocol cut short": (lambda: gemm(stream=StreamOf(__cuda_stream__=lambda: (0,))), ("is a StreamOf",)),
     "alpha's type": (lambda: gemm(alpha="1"), ("alpha = '1'", "a number that float32 has")),
+    "alpha of bytes": (lambda: gemm(alpha=bytearray(b"1")), ("alpha = bytearray(b'1')",)),
+    "no beta": (lambda: gemm(beta=None), ("beta = None: a number",)),
     "no alpha": (lambda: gemm(alpha=None), ("alpha = None",)),
     "alpha beyond float32": (lambda: gemm(alpha=1e300), ("alpha = 1e+300", "float32")),
     "alpha beyond float64": (lambda: gemm(alpha=10**400), ("alpha = 1000", "float32")),
@@ -174,6 +178,8 @@ GROUPED = {
     "tables of int32": (lambda: tables(m=InterfaceArray(at(7), (3,), "i32")), ("m has dtype i32", "i64")),
     "short table": (lambda: tables(lda=InterfaceArray(at(7), (2,), "i64")), ("lda has shape (2,)", "3 contiguous")),
     "no dtype": (lambda: tables(dtype="int8"), ("dtype int8", "f16, bf16, f32")),
+    "dtype with a point": (lambda: tables(dtype="3.5"), ("dtype 3.5 is not",)),
+    "empty dtype": (lambda: tables(dtype=""), ("dtype '' is not",)),
     "tables of host memory": (lambda: tables(k=InterfaceArray(4096, (3,), "i64")), ("k = 0x1000", "host memory")),
     "expected pair": (lambda: tables(expected=(64, 64)), ("expected = (64, 64)", "(m, n, k)")),
     "expected floats": (lambda: tables(expected=(64, 64, 0.5)), ("expected = (64, 64, 0.5)", "three integers")),
@@ -205,6 +211,11 @@ class OddStrides(InterfaceArray):
     @property
     def __cuda_array_interface__(self):
         return {"shape": (4, 6), "typestr": "<f2", "data": (self.pointer, False), "strides": (13, 2), "version": 3}
+
+
+class StreamOf:
+    def __init__(self, **attributes):
+        self.__dict__ |= attributes
 
 
 class Misread:
@@ -269,8 +280,9 @@ def test_a_stream_to_wait_for_without_a_driver_is_an_error_of_ours():
     assert run(sys.executable, "-c", WITHOUT_A_DRIVER, driver=False).stdout == "LIBGEMM_NO_DRIVER\n"
 
 
-@pytest.mark.parametrize("groups", ["x", 1.5, None, 10**30])
+@pytest.mark.parametrize("groups", ["x", 1.5, None, 10**30, -1, 0, 4097, 2**62])
 @in_stand_in()
 def test_a_number_of_experts_that_is_none_is_refused(groups):
     ids = VersionedArray(at(0), (4, 2), "i32")
-    refuse(lambda: libgemm.moe_route(ids, groups), (f"groups = {groups!r}", "an integer of 64 bits"))
+    allowed = "1 to 4096" if isinstance(groups, int) and groups < 10**30 else "an integer of 64 bits"
+    refuse(lambda: libgemm.moe_route(ids, groups), (f"groups = {groups!r}", allowed))

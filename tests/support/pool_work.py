@@ -41,3 +41,14 @@ def crash(unit, min_driver):
 def slow(unit, min_driver):
     time.sleep(0.3 * len(unit))
     return [sample_artifact(variant) for variant in unit]
+
+
+class Unsendable:
+    """What takes more memory to send than there is."""
+
+    def __reduce__(self):
+        raise MemoryError
+
+
+def unsendable(unit, min_driver):
+    return Unsendable()

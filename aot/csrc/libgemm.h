@@ -215,8 +215,8 @@ typedef struct libgemm_gemm_args {
   float *d_amax;                  /* NULL, or of a D in LIBGEMM_E4M3 M of them for each product: see below */
 } libgemm_gemm_args;
 
-/* Set defaults: everything 0 but size (to `size`, pass sizeof(libgemm_gemm_args)), batch = 1, alpha = 1. a_type and d_type
- * have no default. `args` must not be NULL, here as in every function of this kind. */
+/* Set defaults: everything 0 but size (to `size`, pass sizeof(libgemm_gemm_args)), batch = 1, alpha = 1. a_type and
+ * d_type have no default. `args` must not be NULL, here as in every function of this kind. */
 void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
 
 /* Queue D = act(alpha * op(A) op(B) + beta * C + bias).
@@ -228,8 +228,8 @@ void libgemm_gemm_args_init(libgemm_gemm_args *args, uint64_t size);
  *
  * With d_type LIBGEMM_E4M3, of 8-bit operands, D is what it would be otherwise, in float32, divided by d_scale (times
  * its reciprocal), as libgemm_cast casts with a scale that is given: rounded to the nearest, of two as near to the even
- * one, what lies beyond 448 becomes that, Inf and NaN become NaN. d_scale is one number in device memory for all of a batch, what the next
- * product takes as a_scale or b_scale; NULL stands for 1. beta must be 0 (UNSUPPORTED); bias is in LIBGEMM_BF16. Hopper's
+ * one, what lies beyond 448 becomes that, Inf and NaN become NaN. d_scale is one number in device memory for all of a
+ * batch, what the next product takes as a_scale or b_scale; NULL stands for 1. beta must be 0 (UNSUPPORTED); bias is in LIBGEMM_BF16. Hopper's
  * fast kernels serve scales of tensors and rows, or none. d_amax, if not NULL, is raised to what each row of D comes to:
  * d_amax[i * m + r] becomes the largest of itself and of all magnitudes in row r of product i in float32, before they are
  * divided by d_scale; Inf and NaN count for nothing, as for libgemm_cast's scales. It is not cleared: set it to 0

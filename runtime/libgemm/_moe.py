@@ -25,7 +25,6 @@ from libgemm._moe_mm import GATES, Gate
 from libgemm._tensor import View, view
 
 T = TypeVar("T")
-MOST_EXPERTS = 4096  # libgemm.h, libgemm_moe_route_args
 
 
 def packed(view: View, name: str, kinds: tuple[str, ...], shape: tuple[int, ...] | None = None) -> View:
@@ -65,9 +64,8 @@ def moe_route(expert_ids: T, groups: int, *, stream: Any = None) -> tuple[T, T, 
     launch = LaunchStream(stream, expert_ids)
     args = new("moe_route")
     ids = set_choices(args, expert_ids, launch)
-    args.groups = groups = integer(groups, "groups")
-    if not 1 <= groups <= MOST_EXPERTS:
-        raise invalid(f"groups = {groups}: allowed is 1 to {MOST_EXPERTS}")
+    args.groups = integer(groups, "groups")
+    check(lib.libgemm_moe_route_workspace(args, ffi.new("uint64_t *")))  # C says what is allowed, before `offs` is made
     made = [launch.new_out(maker(shape, "i32", expert_ids, "out"), expert_ids)
             for shape in ((ids.shape[0] * ids.shape[1],), ids.shape, (groups,))]  # fmt: skip
     views = [view(x, "out", launch, write=True) for x in made]

@@ -6,7 +6,7 @@ import random
 from operator import attrgetter
 
 import pytest
-from shipped import shipped
+from shipped import rows_of_kernels, shipped
 
 from aot import compile as aot_compile
 from aot.compile import compile_variant, is_gluon, kernel_function
@@ -17,16 +17,11 @@ from kernels.table.variants import variants
 SEED = random.SystemRandom().randrange(1 << 32)
 
 
-def rows_of_kernels() -> dict[str, list]:
-    """kernel -> its rows for such targets that run code of their own."""
-    found: dict[str, list] = {}
-    for variant in variants(tuple(t for t in DEFAULT_TARGETS if t < TENSOR_MEMORY)):
-        if variant.compiled.name == variant.name and not is_gluon(kernel_function(variant)):
-            found.setdefault(variant.kernel, []).append(variant)
-    return found
+def runs_own_code(variant) -> bool:
+    return variant.compiled.name == variant.name and not is_gluon(kernel_function(variant))
 
 
-ROWS = rows_of_kernels()
+ROWS = rows_of_kernels(tuple(t for t in DEFAULT_TARGETS if t < TENSOR_MEMORY), runs_own_code)
 
 
 @pytest.mark.parametrize("kernel", sorted(ROWS))

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 import triton
-from shipped import shipped
+from shipped import rows_of_kernels, shipped
 
 from aot.compile import is_gluon, kernel_function
-from kernels.table.variants import variants
 
 SEED = random.SystemRandom().randrange(1 << 32)
 DISASSEMBLER = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
@@ -37,16 +36,7 @@ def share_in_steps(text: str) -> float:
     return sum(length for length in lengths if length >= STEP) / sum(lengths)
 
 
-def rows() -> dict[str, list]:
-    """kernel -> its rows, of kernels in Gluon."""
-    found: dict[str, list] = {}
-    for variant in variants((90,)):
-        if is_gluon(kernel_function(variant)):
-            found.setdefault(variant.kernel, []).append(variant)
-    return found
-
-
-ROWS = rows()
+ROWS = rows_of_kernels((90,), lambda variant: is_gluon(kernel_function(variant)))
 
 
 @pytest.mark.parametrize("kernel", sorted(ROWS))

@@ -8,7 +8,7 @@ import re
 from operator import attrgetter
 
 import pytest
-from shipped import shipped
+from shipped import rows_of_kernels, shipped
 
 from aot import compile as aot_compile
 from aot.compile import compile_variant, is_gluon, kernel_function, run_triton
@@ -21,11 +21,9 @@ TEAMS = ("gemm", "grouped_mm", "moe_mm")
 
 def gluon_rows(makes_descriptors: bool) -> dict[str, list]:
     """kernel -> its rows; those that make descriptors on the device, or all others."""
-    found: dict[str, list] = {}
-    for variant in variants((90,)):
-        if is_gluon(kernel_function(variant)) and ("scratch" in variant.guard) == makes_descriptors:
-            found.setdefault(variant.kernel, []).append(variant)
-    return found
+    return rows_of_kernels(
+        (90,), lambda v: is_gluon(kernel_function(v)) and ("scratch" in v.guard) == makes_descriptors
+    )
 
 
 ROWS = gluon_rows(makes_descriptors=False)

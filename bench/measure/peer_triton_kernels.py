@@ -6,14 +6,13 @@ compiles on the machine that runs it. Its gate's columns stand in pairs, which c
 
 import torch
 
+from bench.measure import newer_triton
+
 
 def library():
     """What is used of it, or None."""
     try:
-        from triton.backends.compiler import GPUTarget
-
-        if not hasattr(GPUTarget, "is_cuda_backend"):  # which Triton 3.6 has not, and the peer asks
-            GPUTarget.is_cuda_backend = lambda self: self.backend == "cuda"
+        newer_triton.lend_names()
         from triton_kernels import matmul, swiglu, tensor
     except ImportError:
         return None

@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
 
 import torch  # noqa: E402
 
-from bench.measure import about, grouped  # noqa: E402
+from bench.measure import about, grouped, newer_triton  # noqa: E402
 from bench.measure.timing import alternate, capture, rotations  # noqa: E402
 from bench.suites.roofline import traffic  # noqa: E402
 from bench.suites.sizes import sizes_of  # noqa: E402
@@ -180,6 +180,7 @@ def main() -> int:
     parser.add_argument("tutorial", type=Path, metavar="PATH/08-grouped-gemm.py")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
     options = parser.parse_args()
+    newer_triton.lend_names()
     module = load(options.tutorial)
     peers = {who: Peer(module, who) for who, name in LAUNCHES.items() if hasattr(module, name)}
     tuners, head = Tuners(module), about.head()

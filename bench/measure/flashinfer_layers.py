@@ -4,8 +4,9 @@
 
 The peer is FlashInfer's layer of CuTe kernels for this GPU (cute_dsl_fused_moe_bf16), tuned by its own tuner for each
 number of tokens, where it can be imported. It takes gated layers without biases, its gate's and up's columns in turn
-by 32, and adds up a token's rows by atomics; libgemm.moe adds them in order. Both run from CUDA graphs over rotated
-tokens, in alternation, behind the same choices of experts. Writes bench/results/<device>.flashinfer.json. What is
+by 32. It adds up a token's rows by atomics in D's type, which is its default, or in float32 and in order, as
+libgemm.moe does: both are tuned and told. All run from CUDA graphs over rotated tokens, in alternation, behind the same
+choices of experts. Writes bench/results/<device>.flashinfer.json. What is
 compared of the results is that both multiplied the same.
 """
 
@@ -25,6 +26,7 @@ from bench.measure.experts import MODELS, Experts, apart, choices  # noqa: E402
 from bench.measure.timing import alternate  # noqa: E402
 
 NEAR = 3e-2
+PEERS = {"flashinfer": False, "flashinfer_ordered": True}  # who -> whether a token's rows are added up in order
 GATED = [name for name in MODELS if not name.startswith("gpt-oss")]  # which has biases and pairs
 
 
@@ -39,16 +41,17 @@ def tuned(call, tokens: int):
 
 
 def peer_layer(module: Experts):
-    """(x, ids, weights, out, tactic) -> the peer's layer."""
+    """(x, ids, weights, out, in_order, tactic) -> the peer's layer."""
     from flashinfer.fused_moe.cute_dsl import cute_dsl_fused_moe_bf16 as fused
     from flashinfer.fused_moe.cute_dsl import sm90_contiguous_gather_grouped_gemm_act_fusion as first
 
     turned = first.interleave_up_gate_sm90(module.gate_up_proj).contiguous()
 
-    def call(x, ids, weights, out, tactic=None):
+    def call(x, ids, weights, out, in_order, tactic=None):
         return fused(
-            x, ids, weights, turned, module.down_proj, module.num_experts, module.top_k, moe_output=out, tactic=tactic
-        )
+            x, ids, weights, turned, module.down_proj, module.num_experts, module.top_k,
+            moe_output=out, use_fused_finalize=not in_order, tactic=tactic,
+        )  # fmt: skip
 
     return call
 
@@ -60,21 +63,30 @@ def compare(name: str, module: Experts, tokens: int, peer) -> dict:
         one.out, one.other = torch.empty_like(one.x), torch.empty_like(one.x)
     w_in, w_out = module.gate_up_proj.mT, module.down_proj.mT
     first = given[0]
-    tactic = tuned(lambda: peer(first.x, first.ids, first.weights, first.other), tokens)
-    calls = {
-        "libgemm": lambda one: libgemm.moe(one.x, w_in, w_out, one.ids, one.weights, out=one.out),
-        "flashinfer": lambda one: peer(one.x, one.ids, one.weights, one.other, tactic),
+    tactics = {
+        who: tuned(lambda order=order: peer(first.x, first.ids, first.weights, first.other, order), tokens)
+        for who, order in PEERS.items()
     }
-    for call in calls.values():
-        call(first)
-    difference = apart(first.out, first.other)
-    if not difference <= NEAR:
-        raise SystemExit(f"{name}, {tokens} tokens: the results are {difference:.1e} of their size apart")
+    calls = {"libgemm": lambda one: libgemm.moe(one.x, w_in, w_out, one.ids, one.weights, out=one.out)} | {
+        who: lambda one, who=who: peer(one.x, one.ids, one.weights, one.other, PEERS[who], tactics[who])
+        for who in PEERS
+    }
+    row = {"model": name, "tokens": tokens}
+    calls["libgemm"](first)
+    for who in PEERS:
+        first.other.fill_(float("nan"))
+        calls[who](first)
+        difference = apart(first.out, first.other)
+        if not difference <= NEAR:
+            raise SystemExit(f"{name}, {tokens} tokens, {who}: the results are {difference:.1e} of their size apart")
+        row |= {f"{who}_difference": difference, f"{who}_tactic": str(tactics[who])}
     us = alternate(calls, [(one,) for one in given], 50.0)
-    return {
-        "model": name, "tokens": tokens, "difference": difference, "tactic": str(tactic),
-        "libgemm_us": us["libgemm"], "flashinfer_us": us["flashinfer"],
-    }  # fmt: skip
+    return row | {f"{who}_us": time for who, time in us.items()}
+
+
+def line(row: dict) -> str:
+    peers = "".join(f"{row[f'{who}_us']:10.1f}{row[f'{who}_us'] / row['libgemm_us']:7.2f}" for who in PEERS)
+    return f"{row['model']:26}{row['tokens']:6}{row['libgemm_us']:10.1f}{peers}"
 
 
 def main() -> int:
@@ -96,10 +108,7 @@ def main() -> int:
             for tokens in map(int, options.tokens.split(",")):
                 row = compare(name, module, tokens, peer)
                 rows.append(row)
-                ratio = row["flashinfer_us"] / row["libgemm_us"]
-                print(
-                    f"{name:26}{tokens:6}{row['libgemm_us']:10.1f}{row['flashinfer_us']:10.1f}{ratio:7.2f}", flush=True
-                )
+                print(line(row), flush=True)
         del module, peer
         torch.cuda.empty_cache()
     about.keep(

@@ -35,29 +35,39 @@ def on_cpu(monkeypatch):
 
 def test_a_layer_is_measured_by_the_tuned_peer(on_cpu, monkeypatch):
     module = experts.Experts("A small")
-    tactics = []
+    calls = []
 
-    def peer(x, ids, weights, out, tactic=None):
+    def peer(x, ids, weights, out, in_order, tactic=None):
         assert ids.dtype == torch.int32 and weights.dtype == torch.float32
-        tactics.append(tactic)
+        calls.append((in_order, tactic))
         on_cpu(x, module.gate_up_proj.mT, module.down_proj.mT, ids, weights, out)
 
     def tuned(call, tokens):
         call()
-        return f"best of {tokens}"
+        return f"best of {tokens}, {'in order' if calls[-1][0] else 'by atomics'}"
 
     monkeypatch.setattr(flashinfer_layers, "tuned", tuned)
     row = flashinfer_layers.compare("A small", module, 5, peer)
-    assert tactics == [None, "best of 5"] and row["difference"] == 0
-    assert (row["libgemm_us"], row["flashinfer_us"], row["tactic"]) == (10.0, 11.0, "best of 5")
+    best = {order: f"best of 5, {how}" for order, how in ((False, "by atomics"), (True, "in order"))}
+    assert calls == [(False, None), (True, None), *best.items()]
+    assert (row["libgemm_us"], row["flashinfer_us"], row["flashinfer_ordered_us"]) == (10.0, 11.0, 12.0)
+    assert row["flashinfer_difference"] == row["flashinfer_ordered_difference"] == 0
+    assert (row["flashinfer_tactic"], row["flashinfer_ordered_tactic"]) == tuple(best.values())
+    assert flashinfer_layers.line(row).split() == ["A", "small", "5", "10.0", "11.0", "1.10", "12.0", "1.20"]
 
 
-def test_another_result_stops_the_run(on_cpu, monkeypatch):
+@pytest.mark.parametrize(("who", "wrong"), [("flashinfer", False), ("flashinfer_ordered", True)])
+def test_another_result_stops_the_run(on_cpu, monkeypatch, who, wrong):
     monkeypatch.setattr(flashinfer_layers, "tuned", lambda call, tokens: None)
-    with pytest.raises(SystemExit, match=r"A small, 5 tokens: the results are .* of their size apart"):
-        flashinfer_layers.compare(
-            "A small", experts.Experts("A small"), 5, lambda x, ids, weights, out, tactic: out.fill_(1.0)
-        )
+    module = experts.Experts("A small")
+
+    def peer(x, ids, weights, out, in_order, tactic):
+        on_cpu(x, module.gate_up_proj.mT, module.down_proj.mT, ids, weights, out)
+        if in_order == wrong:
+            out.fill_(1.0)
+
+    with pytest.raises(SystemExit, match=rf"A small, 5 tokens, {who}: the results are .* of their size apart"):
+        flashinfer_layers.compare("A small", module, 5, peer)
 
 
 def test_the_tuners_default_is_no_tactic(monkeypatch):
@@ -86,7 +96,10 @@ def test_the_tuners_default_is_no_tactic(monkeypatch):
 
 
 def test_the_readme_says_times_of_this_build_alone(tmp_path):
-    rows = [{"model": "A", "tokens": 64, "libgemm_us": 10.0, "flashinfer_us": us} for us in (12.0, 27.0)]
+    rows = [
+        {"model": "A", "tokens": 64, "libgemm_us": 10.0, "flashinfer_us": us, "flashinfer_ordered_us": us + 3.0}
+        for us in (12.0, 27.0)
+    ]
     report = {"build_id": "this", "flashinfer": "0.7", "rows": rows}
 
     def origin(at, command, _):
@@ -96,4 +109,5 @@ def test_the_readme_says_times_of_this_build_alone(tmp_path):
     (tmp_path / "GPU.flashinfer.json").write_text(json.dumps(report))
     words, table = peer_layer_words(tmp_path / "GPU.json", "this", origin)
     assert "1.80 times as fast in the mean, 1.20 at least" in " ".join(words.split()) and "| 2.70 " in table
+    assert "2.12 and 1.50" in " ".join(words.split()) and "| 3.00 " in table
     assert "2.70" not in "".join(peer_layer_words(tmp_path / "GPU.json", "another", origin))

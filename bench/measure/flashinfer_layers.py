@@ -6,8 +6,8 @@ The peer is FlashInfer's layer of CuTe kernels for this GPU (cute_dsl_fused_moe_
 number of tokens, where it can be imported. It takes gated layers without biases, its gate's and up's columns in turn
 by 32. It adds up a token's rows by atomics in D's type, which is its default, or in float32 and in order, as
 libgemm.moe does: both are tuned and told. All run from CUDA graphs over rotated tokens, in alternation, behind the same
-choices of experts. Writes bench/results/<device>.flashinfer.json. What is
-compared of the results is that both multiplied the same.
+choices of experts. Writes bench/results/<device>.flashinfer.json. What is compared of the results is that all
+multiplied the same.
 """
 
 import argparse

@@ -57,8 +57,9 @@ REFUSED = {75: None, 70: None, 87: 87, 91: None, 110: 110, 111: None, 130: None}
 def test_the_hint_names_what_the_build_takes(number):
     """No code runs from or to integrated GPUs (8.7, 11.0), nor Hopper's anywhere but on 9.0."""
     status, _ = Call("gemm").explain(number)
+    kernels = "only those for " + ", ".join(f"sm_{target}" for target in BUILT) + ";"
     hint = f"TARGETS={REFUSED[number]}" if REFUSED[number] else "no version of libgemm builds them yet"
-    refused(status, "UNSUPPORTED_DEVICE", f"target = {number}", hint)
+    refused(status, "UNSUPPORTED_DEVICE", f"target = {number}", kernels, hint)
 
 
 @pytest.mark.parametrize("number", [83, 88, 89, 101, 103, 121])

@@ -21,7 +21,7 @@ def chosen(target: int, m: int, n: int, k: int, **options):
         pytest.skip(f"this library has no kernels for sm_{target}")
     choice = explain(m, n, k, target=target, **options)
     variant, reason = choice.variant, choice.reason
-    assert re.match(r"untuned: [\d.e+]+ us expected, one of \d+ rows(;|,|$)", reason), reason
+    assert re.match(r"untuned: [\d.e+]+ us expected, chosen from \d+ kernels(;|,|$)", reason), reason
     return variant
 
 

@@ -49,7 +49,9 @@ def test_explain_names_a_variant_and_why():
     choice = libgemm.explain(64, 64, 64, "f16", aligned=False, target=TARGET)
     unaligned, reason = choice.variant, choice.reason
     assert not unaligned.align16 and not unaligned.single
-    assert re.fullmatch(r"untuned: [\d.]+ us expected, one of \d+ rows; [\d.]+ us with .*16-byte aligned.*", reason)
+    assert re.fullmatch(
+        r"untuned: [\d.]+ us expected, chosen from \d+ kernels; [\d.]+ us with .*16-byte aligned.*", reason
+    )
 
 
 def test_explain_knows_scales():

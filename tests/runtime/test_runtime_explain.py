@@ -148,3 +148,20 @@ def test_what_is_no_integer_of_c_is_refused_by_name(name, value):
 def test_sizes_whose_product_no_stride_holds_are_refused_as_sizes():
     with pytest.raises(libgemm.Error, match=f"m = {2**62}: allowed is 0 to"):
         libgemm.explain(2**62, 2**62, 2**62, target=TARGET)
+
+
+def test_more_tiles_than_a_launch_takes_are_refused_as_the_call_refuses_them():
+    with pytest.raises(libgemm.Error, match=r"\d{12,} tiles in each of 1 products: one launch takes 2147418112 in all"):
+        libgemm.explain(2_000_000_000, 2_000_000_000, 64, target=TARGET)
+    with pytest.raises(libgemm.Error, match="tiles in each of 2000000000 products"):
+        libgemm.explain(4096, 4096, 64, batch=2_000_000_000, target=TARGET)
+
+
+def test_where_nothing_is_read_no_other_operands_are_advised():
+    assert "us with" in libgemm.explain(100, 100, 8, aligned=False, target=TARGET).reason
+    assert "us with" not in libgemm.explain(100, 100, 0, target=TARGET).reason
+
+
+def test_the_reason_says_from_how_many_kernels():
+    choice = libgemm.explain(512, 512, 512, target=TARGET)
+    assert f"{choice.expected_us:.4g} us expected, chosen from " in choice.reason

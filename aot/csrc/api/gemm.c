@@ -92,6 +92,19 @@ static const struct row *adder_of(const struct problem *p, const struct target *
   return &rows[first];
 }
 
+static int64_t tiles_of(const struct row *row, const struct problem *p) {
+  return ceil_div(p->m, row->block_m) * ceil_div(p->n, row->block_n);
+}
+
+/* Whether one launch takes all tiles of what was chosen. */
+static libgemm_status check_tiles(const struct choice *chosen) {
+  const struct problem *p = &chosen->seen;
+  int64_t tiles = tiles_of(chosen->row, p);
+  if (tiles <= MOST_TILES && p->count <= MOST_TILES / tiles) return LIBGEMM_OK;
+  return fail(LIBGEMM_UNSUPPORTED, "%lld tiles in each of %lld products: one launch takes %d in all", (long long)tiles,
+              (long long)p->count, MOST_TILES);
+}
+
 /* Which rows run, loaded, and on how many blocks: by the problem alone. */
 static libgemm_status make_plan(const struct problem *problem, const struct device *device, struct plan *plan) {
   struct choice chosen;
@@ -103,11 +116,8 @@ static libgemm_status make_plan(const struct problem *problem, const struct devi
   const struct row *adder = row->stream_k ? adder_of(seen, device->gpu.target) : NULL;
   if (adder) TRY(load_row(adder, device));
   int splits = split_count(row, seen);
-  int64_t tiles = ceil_div(seen->m, row->block_m) * ceil_div(seen->n, row->block_n);
-  if (tiles > MOST_TILES || seen->count > MOST_TILES / tiles)
-    return fail(LIBGEMM_UNSUPPORTED, "%lld tiles in each of %lld products: one launch takes %d in all",
-                (long long)tiles, (long long)seen->count, MOST_TILES);
-  int64_t blocks = tiles * seen->count * splits;
+  TRY(check_tiles(&chosen));
+  int64_t blocks = tiles_of(row, seen) * seen->count * splits;
   int multiprocessors = device->gpu.multiprocessors;
   if (row->persistent) /* or clusters, where a row has them: not all find place on neighbours */
     blocks = least(blocks, row->ctas > 1 ? clusters_at_once(multiprocessors, row->ctas)
@@ -202,9 +212,12 @@ libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t targe
   struct operands operands;
   struct problem problem;
   struct gpu gpu;
+  struct choice chosen;
   TRY(check_args(args, &a, &operands, &problem));
   TRY(explain_gpu(target, &gpu));
   if (is_empty(&a)) return explain_on(NULL, &gpu, choice);
   set_memory(&a, &operands, &problem);
+  TRY(choose_on(&problem, &gpu, &chosen));
+  TRY(check_tiles(&chosen));
   return explain_on(&problem, &gpu, choice);
 }

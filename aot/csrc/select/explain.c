@@ -11,6 +11,7 @@ static void describe_better(const struct problem *p, const struct target *target
   int first, end;
   float better_us;
   bool batch = is_batch(p);
+  if (p->k == 0) return; /* nothing of A and B is read, whatever they are like */
   if (batch) p = &groups, memory |= GUARD_EQUAL;
   bucket_of(p, target, &first, &end);
   const struct row *better = fastest(p, first, end, memory, &better_us);
@@ -42,9 +43,10 @@ static libgemm_status describe(const struct choice *chosen, const struct target 
   if (p->capability != target->target)
     snprintf(served, sizeof served, ", code of %d.%d on %d.%d", target->target / 10, target->target % 10,
              p->capability / 10, p->capability % 10);
-  int used = snprintf(choice->reason, sizeof choice->reason, "%s: %.4g us expected%s%s, one of %d rows%s",
-                      row->fit ? "tuned" : "untuned", (double)us, p->variant ? ", pinned by name" : "", served,
-                      end - first, chosen->copier ? ", after A or B is copied to aligned rows in the workspace" : "");
+  int used =
+      snprintf(choice->reason, sizeof choice->reason, "%s: %.4g us expected, %s %d kernels%s%s",
+               row->fit ? "tuned" : "untuned", (double)us, p->variant ? "pinned by name among" : "chosen from",
+               end - first, served, chosen->copier ? ", after A or B is copied to aligned rows in the workspace" : "");
   if (!p->variant && used > 0 && used < (int)sizeof choice->reason)
     describe_better(p, target, us, choice->reason + used, sizeof choice->reason - (size_t)used);
   return LIBGEMM_OK;

@@ -44,8 +44,7 @@ libgemm_status find_target(const char *what, struct gpu *gpu) {
   size_t used = 0;
   int number = to_build(capability);
   for (int32_t i = 0; i < target_count && used < sizeof have - 16; i++)
-    used += (size_t)snprintf(have + used, sizeof have - used, "%s%d.%d", i ? ", " : "", targets[i].target / 10,
-                             targets[i].target % 10);
+    used += (size_t)snprintf(have + used, sizeof have - used, "%ssm_%d", i ? ", " : "", targets[i].target);
   if (number) snprintf(hint, sizeof hint, "build with TARGETS=%d", number);
   return fail(LIBGEMM_UNSUPPORTED_DEVICE, "%s: this library has no kernels that run on it, only those for %s; %s", what,
               have, hint);

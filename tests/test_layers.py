@@ -43,7 +43,7 @@ ONLY = {
     ("bench/measure", "deep_gemm"): {"peer_deep_gemm.py"},
     ("bench/measure", "flashinfer"): {"flashinfer_layers.py"},
     ("bench/measure", "transformers"): {"experts.py"},
-    ("bench/measure", "triton"): {"peer_triton_kernels.py"},
+    ("bench/measure", "triton"): {"newer_triton.py"},
     ("bench/measure", "triton_kernels"): {"peer_triton_kernels.py"},
 }
 FILES = sorted({path for top in ROOMS for path in (ROOT / top).rglob("*.py")})

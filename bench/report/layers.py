@@ -42,7 +42,7 @@ def layer_item(path: Path, build: str) -> str:
     tokens = sorted({row["tokens"] for row in decode})
     models = listed([row["model"] for row in prompt])
     words = (
-        f"- **Mixture-of-experts blocks in bf16** of {models}, beside {found['peer']}'s: a prompt of "
+        f"- **Mixture-of-experts blocks in bf16** of {models}, against {found['peer']}'s: a prompt of "
         f"{prompt[0]['tokens']} tokens {listed_ratios(prompt)} times as fast, a training step {listed_ratios(train)}; "
         f"{tokens[0]} to {tokens[-1]} tokens {span(of(rows, 'decode', 'graph'))} in a CUDA graph, "
         f"{span(of(rows, 'decode', 'eager'))} without."
@@ -81,7 +81,7 @@ def first_words(rows: list[dict]) -> str:
         own = [row for row in rows if peer in row.get("peers", {})]
         many = [row["peers"][peer] / row["first_us"] for row in own if row["tokens"] > 1]
         one = [row["peers"][peer] / row["first_us"] for row in own if row["tokens"] == 1]
-        said += f" The gathered and gated product beside that of {peer.split(',')[0]}: of more than one token "
+        said += f" The gathered and gated product against that of {peer.split(',')[0]}: of more than one token "
         said += f"{mean(many):.2f} times as fast in the mean, {min(many):.2f} at least" if many else "not measured"
         said += f"; of one token {mean(one):.2f}." if one else "."
     return said
@@ -120,7 +120,7 @@ def blocks_said(found: dict) -> tuple[str, str]:
         for row in found["rows"]
     ]  # fmt: skip
     words = (
-        f"Router and experts, in bf16, beside {found['peer']}'s experts on the same module (torch's grouped_mm and "
+        f"Router and experts, in bf16, against {found['peer']}'s experts on the same module (torch's grouped_mm and "
         "what it needs around it), in microseconds: in a CUDA graph, or in eager calls one after the other. A training "
         "step is forward and back, with all gradients. Then libgemm's four calls by themselves: sorting by expert, the "
         "gathered and gated product, the second product, the sum. The choice among the first product's tiles was set "
@@ -143,7 +143,7 @@ def peer_layers_said(found: dict) -> tuple[str, str]:
         [row[f"{who}_us"] / row["libgemm_us"] for row in rows] for who in ("flashinfer", "flashinfer_ordered")
     )
     words = (
-        f"`moe` beside the layer of FlashInfer {found['flashinfer']} for this GPU, tuned for each number of tokens, "
+        f"`moe` against the layer of FlashInfer {found['flashinfer']} for this GPU, tuned for each number of tokens, "
         "without the router, in CUDA graphs, in microseconds. By default that one adds a token's rows up by atomics, "
         f"in another order at each call: libgemm is {mean(loose):.2f} times as fast in the mean, {min(loose):.2f} at "
         "least. Against its layer that adds them in order, as libgemm does, "
@@ -176,7 +176,7 @@ def scaled_layers_said(found: dict) -> tuple[str, str]:
         for row in found["rows"]
     ]  # fmt: skip
     words = (
-        "`moe` with e4m3 weights and scales of 128 x 128 beside itself and torch's steps in bf16, in CUDA graphs, in "
+        "`moe` with e4m3 weights and scales of 128 x 128 against itself and torch's steps in bf16, in CUDA graphs, in "
         "microseconds; the ratios of bf16's times to it; and the norm of each way's difference from the layer in "
         "float32, as a share of that."
     )

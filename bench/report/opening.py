@@ -35,7 +35,7 @@ def beside(rows: list[dict]) -> str:
         of_peer.setdefault(row["peer"], []).append(row)
     whose, of_each = f"`{rows[0]['peer']}`", ""
     if len(of_peer) > 1:
-        means = [f"{summary(own)['geomean']:.2f} beside `{peer}` ({len(own)})" for peer, own in of_peer.items()]
+        means = [f"{summary(own)['geomean']:.2f} against `{peer}` ({len(own)})" for peer, own in of_peer.items()]
         whose, of_each = "torch", f", {listed(means)}"
     cublas = " (cuBLAS)" if of_peer.keys() <= {*CUBLAS} else ""
     return f"{summary(rows)['geomean']:.2f} times as fast as {whose}**{cublas}{of_each}"

@@ -89,7 +89,7 @@ def cublaslt_words(found: dict) -> list[str]:
         "cuBLASLt's best, the fastest of all algorithms that its heuristic names with 64 MiB of workspace and that "
         "come within 1 % of torch.mm's result, where D is A B in their own type"
     )
-    return [wrapped(f"Geometric mean beside {peer}: {listed(told)}.")]
+    return [wrapped(f"Geometric mean against {peer}: {listed(told)}.")]
 
 
 def kinds_table(rows: list[dict]) -> str:
@@ -162,7 +162,7 @@ def regret_words(report: dict) -> list[str]:
 
 def host_words(host: dict) -> list[str]:
     words = (
-        "Host time of a call, in microseconds: from C beside a bare launch of the same kernel, from Python beside "
+        "Host time of a call, in microseconds: from C against a bare launch of the same kernel, from Python against "
         "`torch.mm(out=)` (`bench/measure/host.py` says how)."
     )
     return [wrapped(words), host_table(host)] + [wrapped(host["note"])] * bool(host["note"])

@@ -18,11 +18,11 @@ LARGE = {"list": 2048, "drawn": 2048, "equal groups": 512, "uneven groups": 512,
 FEW = {"list": 128, "drawn": 128, "equal groups": 16, "uneven groups": 16, "groups": 16, "gradients": 0}
 LONG_US = 10  # of a floor that a share is stated of
 NAMES = {
-    ("tensor", "exact"): "a number each, float32 sums",
-    ("tensor", "fast"): "a number each, fast sums",
-    ("row", "exact"): "of rows and columns, float32 sums",
-    ("row", "fast"): "of rows and columns, fast sums",
-    (BLOCKS, "exact"): "of blocks (1x128, 128x128)",
+    ("tensor", "exact"): "tensor-wise, float32 sums",
+    ("tensor", "fast"): "tensor-wise, fast sums",
+    ("row", "exact"): "row-wise, float32 sums",
+    ("row", "fast"): "row-wise, fast sums",
+    (BLOCKS, "exact"): "block-wise (1x128, 128x128)",
 }
 
 
@@ -94,22 +94,22 @@ def cells(found: dict) -> list[list[str]]:
 
 def lines(found: dict) -> list[str]:
     """For a terminal."""
-    rows = [["", "scales and sums", "beside torch", *columns(found)], *cells(found)]
+    rows = [["", "scales and sums", "against torch", *columns(found)], *cells(found)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def means_of(found: dict[str, dict], blocks: str) -> str:
-    """The mean ratios of one kind's recipes, those of a recipe from the least on; what stands for scales of blocks."""
+    """The mean ratios of one kind's recipes, those of a recipe from the least on; what stands for block-wise ones."""
     shapes, parts = next(iter(found.values()))["shapes"], []
-    names = {BLOCKS: blocks, "row": "those of rows", "tensor": "a number each"}
+    names = {BLOCKS: blocks, "row": "row-wise", "tensor": "tensor-wise"}
     for recipe, words in names.items():
         own = [found[name] for (of, _), name in NAMES.items() if of == recipe and name in found]
         means = dict.fromkeys(f"{one['mean']:.2f}" for one in sorted(own, key=lambda one: one["mean"]))
         beside = {one["beside"] for one in own} - {shapes}
         taken = f" (the {min(beside)} that torch takes)" if beside else ""
         if own:
-            parts.append(f"{' to '.join(list(means)[:: max(len(means) - 1, 1)])} with {words}{taken}")
+            parts.append(f"{' to '.join(list(means)[:: max(len(means) - 1, 1)])} {words}{taken}")
     return listed(parts)
 
 
@@ -119,15 +119,15 @@ def scaled_item(path: Path, build: str) -> str:
     if not report.is_file() or (found := json.loads(report.read_text()))["build_id"] != build:
         return ""
     words = {
-        "drawn": ("torch's `scaled_mm` over {} shapes drawn at random", "scales of blocks"),
-        "groups": ("`scaled_grouped_mm` over {} drawn layers of experts", "scales of blocks (torch: of rows)"),
+        "drawn": ("torch's `scaled_mm` over {} shapes drawn at random", "block-wise"),
+        "groups": ("`scaled_grouped_mm` over {} drawn layers of experts", "block-wise (torch: row-wise)"),
     }
     parts = []
     for kind, (beside, blocks) in words.items():
-        own = {name: one for name, one in found["summary"].get(kind, {}).items() if "mean" in one}
+        own = {name: one for name, one in summarise(found["rows"]).get(kind, {}).items() if "mean" in one}
         if own:
             parts.append(f"{beside.format(next(iter(own.values()))['shapes'])}: {means_of(own, blocks)}")
-    return wrapped(f"- **fp8 (e4m3)** beside {'; beside '.join(parts)}.", "  ") if parts else ""
+    return wrapped(f"- **fp8 (e4m3)** against {'; against '.join(parts)}.", "  ") if parts else ""
 
 
 def own_words(found: dict) -> str:
@@ -137,7 +137,7 @@ def own_words(found: dict) -> str:
         sizes = listed([f"{groups} of {rows} rows ({n} x {k})" for groups, rows, n, k in GROUPS])
         said += f"Listed groups: {sizes}; uneven ones are as many rows, in groups that begin and end anywhere. "
     if "deep_mean" in columns(found):
-        said += "DeepGEMM's products stand beside those with scales of blocks; its groups are padded to 128 rows. "
+        said += "DeepGEMM has the same block-wise scales; its groups are padded to 128 rows. "
     if "padded" in columns(found):
         said += (
             "Uneven groups run a second time padded like that, by libgemm itself: their time over that of the groups "
@@ -153,17 +153,18 @@ def scaled_words(path: Path, build: str, origin: Callable[[Path, str, dict], str
 
 
 def products_said(found: dict) -> tuple[str, str]:
+    told = summarise(found["rows"])
     words = (
-        f"e4m3 operands, bfloat16 D, beside `torch.nn.functional.scaled_mm` of torch {found['torch']} with the same "
-        f"recipe, on a list and on shapes drawn with seed {found['seed']}, and on packed groups of drawn layers of "
-        "experts beside `scaled_grouped_mm`, which has scales of rows and columns alone: they stand beside blocks too; "
-        "then gradients of experts' weights, whose ends cut K, three with large equal groups, the others drawn, beside "
-        "the same, which takes groups of multiples of 16 rows alone. "
-        f"{own_words(found['summary'])}"
+        f"e4m3 operands, bfloat16 D, against `torch.nn.functional.scaled_mm` of torch {found['torch']} with the same "
+        f"recipe, on a list and on shapes drawn with seed {found['seed']}; packed groups of drawn layers of experts "
+        "against `scaled_grouped_mm`, whose scales are row-wise, also where libgemm's are block-wise; "
+        "then gradients of experts' weights, whose ends cut K, three with large equal groups, the others drawn, "
+        "against the same, which takes groups of multiples of 16 rows alone. "
+        f"{own_words(told)}"
         f"Ratios are the other's time over libgemm's, of the shapes that torch takes. Large products have "
         f"{LARGE['drawn']} rows or more (gradients: of K in a group), few rows are {FEW['drawn']} at most, of groups "
         f"{LARGE['groups']} and "
         f"{FEW['groups']} on average; their share of the floor is of those that would take {LONG_US} us or more."
     )
-    head = ["", "scales and sums", "beside torch", *columns(found["summary"]).values()]
-    return words, table(head, cells(found["summary"]))
+    head = ["", "scales and sums", "against torch", *columns(told).values()]
+    return words, table(head, cells(told))

@@ -160,13 +160,13 @@ def test_the_readme_says_ratios_of_this_build_alone(tmp_path):
     report_at(tmp_path, "this")
     path = tmp_path / "GPU.json"
     words = " ".join(layers.layer_item(path, "this").split())
-    assert "of A, beside transformers 5's: a prompt of 4096 tokens 2.50 times as fast, a training step 1.80" in words
+    assert "of A, against transformers 5's: a prompt of 4096 tokens 2.50 times as fast, a training step 1.80" in words
     assert "1 to 8 tokens 1.50 to 1.70 in a CUDA graph, 1.40 to 1.40 without" in words
     text = "\n".join(layers.layer_words(path, "this", lambda *_: "(here)"))
     assert "| A | prefill | 4096 | graph | 10.0 | 25.0 | 2.50 | 1.0 | 5.0 | 3.0 | 1.0 |" in text
     assert "| A | train | 4096 | eager | 10.0 | 18.0 | 1.80 |  |  |  |  |" in text
     words = " ".join(text.split())
-    assert "beside that of triton_kernels: of more than one token 1.20 times as fast in the mean, 1.00 at" in words
+    assert "against that of triton_kernels: of more than one token 1.20 times as fast in the mean, 1.00 at" in words
     assert "at least; of one token 4.00." in words
     assert "Of 3 layers of 2 models drawn with seed 9" in words and "forward 3.00 times as fast in the mean" in words
     assert "2.00 at least; forward and back 1.50" in words

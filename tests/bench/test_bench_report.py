@@ -84,7 +84,7 @@ def test_the_list_is_summed_up_beside_cublaslt():
         "come within 1 % of torch.mm's result, where D is A B in their own type"
     )
     short = "large ones with K up to 1,024: 0.95 (D2)"
-    assert f"Geometric mean beside {peer}: 1.259 in bf16 (3 shapes, the least 0.95, D2; {short})." in words
+    assert f"Geometric mean against {peer}: 1.259 in bf16 (3 shapes, the least 0.95, D2; {short})." in words
     assert readme.cublaslt_words({}) == []
 
 

@@ -65,7 +65,7 @@ def test_deep_gemm_has_columns_of_its_own_where_it_was_measured():
     blocks = [row for row in ROWS if row["recipe"] == BLOCKS]
     alike = [{**row, "peers": {**row["peers"], "DeepGEMM": us}} for row, us in zip(blocks, (9, 16, 9, 16), strict=True)]
     found = summarise(alike)
-    one = found["list"]["of blocks (1x128, 128x128)"]
+    one = found["list"]["block-wise (1x128, 128x128)"]
     assert one["mean"] == pytest.approx((1.2 * 2.7) ** 0.5) and one["beside"] == 2
     assert (one["deep"], one["deep_least"], one["deep_mean"]) == (2, pytest.approx(0.9), pytest.approx(1.2))
     assert "deep_least" not in " ".join(lines(summarise(ROWS))) and "deep_least" in " ".join(lines(found))
@@ -76,7 +76,7 @@ def test_deep_gemm_has_columns_of_its_own_where_it_was_measured():
 
 def test_padded_groups_are_a_column_where_they_were_measured():
     found = summarise([{**row, "padded_us": 2 * row["ours_us"]} for row in ROWS])
-    assert found["list"]["of blocks (1x128, 128x128)"]["padded"] == pytest.approx(2.0)
+    assert found["list"]["block-wise (1x128, 128x128)"]["padded"] == pytest.approx(2.0)
     assert "of padded groups" in columns(found).values() and "padded like that" in own_words(found)
     assert "of padded groups" not in columns(summarise(ROWS)).values()
 
@@ -84,10 +84,10 @@ def test_padded_groups_are_a_column_where_they_were_measured():
 def test_groups_stand_beside_torchs_and_count_rows_of_one():
     found = summarise([*ROWS, *GROUPS])
     assert list(found) == ["list", "drawn", "groups"]
-    one = found["groups"]["of blocks (1x128, 128x128)"]
+    one = found["groups"]["block-wise (1x128, 128x128)"]
     assert (one["shapes"], one["beside"], one["mean"]) == (2, 2, pytest.approx(2.0))
     assert one["large_bf16"] == one["few_bf16"] == pytest.approx(1.8)  # of 1,024 rows and of 4 in each
-    assert "a number each, float32 sums" not in found["groups"]
+    assert "tensor-wise, float32 sums" not in found["groups"]
 
 
 def test_a_seed_draws_its_gradients_again_and_half_of_them_for_torch():
@@ -102,7 +102,7 @@ def test_a_seed_draws_its_gradients_again_and_half_of_them_for_torch():
 
 def test_gradients_are_large_by_k_of_a_group():
     ((kind, own),) = summarise(OF_WEIGHTS).items()
-    one = own["of rows and columns, float32 sums"]
+    one = own["row-wise, float32 sums"]
     assert (kind, one["shapes"], one["beside"]) == ("gradients", 2, 0) and "few_bf16" not in one
     assert one["large_rate"] == pytest.approx(2 * 800 * 500 * 4 * 4096 / 10 * 1e-6)  # one of two: 4,096 in each of four
     assert one["large_bf16"] == pytest.approx(1.8)
@@ -113,12 +113,12 @@ def test_a_summary_has_each_recipe_and_way_to_add():
     assert {kind: list(own) for kind, own in found.items()} == {
         kind: list(NAMES.values()) for kind in ("list", "drawn")
     }
-    one = found["drawn"]["of rows and columns, fast sums"]
+    one = found["drawn"]["row-wise, fast sums"]
     assert (one["shapes"], one["least"]) == (2, pytest.approx(1.2))
     assert one["mean"] == pytest.approx((1.2 * 2.7) ** 0.5)
     assert one["large_bf16"] == one["few_bf16"] == pytest.approx(1.8)
     assert one["few_share"] == pytest.approx(1.2)  # 12 us of the 10 that were taken
-    assert summarise(ROWS[:1])["list"]["a number each, float32 sums"].keys() == {
+    assert summarise(ROWS[:1])["list"]["tensor-wise, float32 sums"].keys() == {
         "shapes", "beside", "mean", "low", "least", "large_rate", "large_bf16",
     }  # fmt: skip
     assert any("1.80" in line for line in lines(found))
@@ -127,16 +127,16 @@ def test_a_summary_has_each_recipe_and_way_to_add():
 def test_a_shape_that_torch_refuses_counts_as_such():
     alone = [{**row, "peers": {}} for row in ROWS if row["m"] == 16]
     rows = [*(row for row in ROWS if row["m"] != 16), *alone]
-    one = summarise(rows)["drawn"]["of blocks (1x128, 128x128)"]
+    one = summarise(rows)["drawn"]["block-wise (1x128, 128x128)"]
     assert (one["shapes"], one["beside"]) == (2, 1) and one["mean"] == one["least"] == pytest.approx(1.2)
     assert any("1 of 2" in line for line in lines(summarise(rows)))
-    only = summarise(alone)["drawn"]["of blocks (1x128, 128x128)"]
+    only = summarise(alone)["drawn"]["block-wise (1x128, 128x128)"]
     assert "mean" not in only and only["few_bf16"] == pytest.approx(1.8)
     assert any("0 of 1" in line for line in lines(summarise(alone)))
 
 
 def test_readme_shows_times_of_its_own_build_alone(tmp_path):
-    report = {"build_id": "b", "torch": "2.11", "seed": 3, "summary": summarise([*ROWS, *GROUPS])}
+    report = {"build_id": "b", "torch": "2.11", "seed": 3, "rows": [*ROWS, *GROUPS]}
     (tmp_path / "GPU.fp8.json").write_text(json.dumps(report))
 
     def origin(path, command, found):
@@ -147,13 +147,11 @@ def test_readme_shows_times_of_its_own_build_alone(tmp_path):
     assert "seed 3" in words and "| 1.80 " in words
     assert "| 1.80 " not in "".join(scaled_words(tmp_path / "GPU.json", "another", origin))
     item = " ".join(scaled_item(tmp_path / "GPU.json", "b").split())
-    assert "over 2 drawn layers of experts: 2.00 with scales of blocks (torch: of rows)" in item
-    assert "over 2 shapes" in item and "1.80 with a number each" in item
-    assert "1.80 with scales of blocks, 1.80 with those of rows" in item
+    assert "over 2 drawn layers of experts: 2.00 block-wise (torch: row-wise)" in item
+    assert "over 2 shapes" in item and "1.80 tensor-wise" in item
+    assert "1.80 block-wise, 1.80 row-wise" in item
     refused = [{**row, "peers": {}} if row["m"] == 16 and row["recipe"] == BLOCKS else row for row in ROWS]
-    report["summary"] = summarise(refused)
+    report["rows"] = refused
     (tmp_path / "GPU.fp8.json").write_text(json.dumps(report))
-    assert "1.20 with scales of blocks (the 1 that torch takes)" in " ".join(
-        scaled_item(tmp_path / "GPU.json", "b").split()
-    )
+    assert "1.20 block-wise (the 1 that torch takes)" in " ".join(scaled_item(tmp_path / "GPU.json", "b").split())
     assert scaled_item(tmp_path / "GPU.json", "another") == scaled_item(tmp_path / "Other.json", "b") == ""

@@ -93,7 +93,7 @@ def test_where_rows_have_several_peers_the_mean_of_all_is_of_none():
     rows[1]["peer"] = "torch.addmm"
     fast = [row["peer_us"] / row["ours_us"] for row in rows]
     words = " ".join(opening.figures(report).split())
-    of_each = f"{fast[0]:.2f} beside `torch.mm` (1) and {fast[1]:.2f} beside `torch.addmm` (1)"
+    of_each = f"{fast[0]:.2f} against `torch.mm` (1) and {fast[1]:.2f} against `torch.addmm` (1)"
     assert f"**Dense bf16: 2.10 times as fast as torch** (cuBLAS), {of_each}, geometric mean" in words
     rows[1]["peer"] = "another"
     assert "times as fast as torch**, " in " ".join(opening.figures(report).split())

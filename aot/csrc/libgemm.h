@@ -423,18 +423,11 @@ typedef struct libgemm_moe_mm_args {
   int32_t gate;                   /* libgemm_gate; with one n is even */
   const char *variant;
   libgemm_stream stream;
-  void *workspace;                /* NULL, or device memory of workspace_bytes, 16-byte aligned, of any content */
-  uint64_t workspace_bytes;
 } libgemm_moe_mm_args;
 
 /* Set defaults: everything 0 but size, alpha = 1, gate_alpha = 1.702. */
 void libgemm_moe_mm_args_init(libgemm_moe_mm_args *args, uint64_t size);
 libgemm_status libgemm_moe_mm(const libgemm_moe_mm_args *args);
-
-/* The workspace that the call runs best with, 0 for most: with large groups and a long K, blocks take tiles as they come
- * free, by a counter there, which the call sets to 0 first (cuMemsetD32Async). With less it runs too, to the same bits.
- * libgemm_moe has such counters in its own. */
-libgemm_status libgemm_moe_mm_workspace(const libgemm_moe_mm_args *args, uint64_t *bytes);
 
 /* Sort a router's choices by expert: choices j = 0 to top_k - 1 of token t are ids[t * top_k + j], and a sorted position
  * belongs to one of them. Stable: of one expert's choices the order stays. Nothing depends on which block comes first.

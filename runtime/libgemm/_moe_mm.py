@@ -2,9 +2,9 @@
 
 from typing import Any, Literal, TypeVar
 
-from libgemm._args import ACTIVATIONS, DTYPES, Activation, new, pick, pointer, real, run, same_type, set_bias
+from libgemm._args import ACTIVATIONS, DTYPES, Activation, new, pick, pointer, real, same_type, set_bias
 from libgemm._framework import LaunchStream, maker, written
-from libgemm._library import ffi, invalid, lib
+from libgemm._library import check, ffi, invalid, lib
 from libgemm._matrix import matrix, row_major, vector
 from libgemm._tensor import View, view
 
@@ -43,8 +43,7 @@ def moe_mm(
     to_rows      int32 [M], which row of out; then out must be given. One that is no row of out is not stored.
     bias         [N], or [G, N]; a's dtype.
     Returns out, or a new [M, N], or with a gate [M, N/2]. Rows past the last end are not written. Raises Error. Order,
-    memory and autograd are as in gemm(). With 256 rows a group or more in the mean it may take 16 bytes of a's
-    framework's memory for a workspace (libgemm_moe_mm_workspace).
+    memory and autograd are as in gemm().
     """
     launch = LaunchStream(stream, a)
     left, right = view(a, "a", launch), view(b, "b", launch)
@@ -97,6 +96,6 @@ def moe_mm(
         alive.append(ffi.new("char[]", variant.encode()))
         args.variant = alive[-1]
     args.stream = ffi.cast("libgemm_stream", launch.handle)
-    run("moe_mm", args, a, launch)
+    check(lib.libgemm_moe_mm(args))
     written([out])
     return out

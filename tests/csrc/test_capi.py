@@ -143,7 +143,7 @@ def call_everything() -> dict:
         calls[f"libgemm_{op}_explain"] = lambda op=op: Call(op).variant()
     for op in LAYERS:
         calls[f"libgemm_{op}_args_init"] = calls[f"libgemm_{op}"] = lambda op=op: ok(layer_call(op).run())
-    for op in ("moe", "moe_mm", "moe_route", "cast"):
+    for op in ("moe", "moe_route", "cast"):
         calls[f"libgemm_{op}_workspace"] = lambda op=op: layer_call(op).workspace()
     calls["libgemm_moe_mm_explain"] = lambda: layer_call("moe_mm").variant()
     variant = info_of("libgemm_variant_info", 0, lib.libgemm_variant_get)

@@ -35,7 +35,7 @@ FIRST = ("cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuD
 LOADING = ("cuLibraryLoadData", "cuLibraryGetKernel", "cuKernelSetAttribute", "cuKernelGetFunction")
 ALWAYS = ("cuPointerGetAttribute", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuLaunchKernelEx")
 SPECIAL = ("cuTensorMapEncodeTiled", "cuCtxGetDevice", "cuStreamIsCapturing", "cuMemcpyHtoDAsync_v2", "cuLibraryUnload",
-           "cuMemsetD32Async", "cuCtxPopCurrent_v2", "cuDevicePrimaryCtxGetState", "cuCtxGetId",
+           "cuCtxPopCurrent_v2", "cuDevicePrimaryCtxGetState", "cuCtxGetId",
            "cuGetErrorName", "cuGetErrorString")  # fmt: skip
 
 

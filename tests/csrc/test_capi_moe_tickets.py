@@ -2,9 +2,9 @@
 
 import pytest
 from built import needs
-from calls import Arguments, allocate, at, fail, launches, log, new_stream, ok, refused, values, write
+from calls import Arguments, allocate, at, launches, ok, values
 from layers import BF16, TOP_K, layer_call, scaled_layer
-from libgemm._library import ffi, text
+from libgemm._library import text
 from stand_in import in_stand_in
 from test_capi_scaled import packed
 
@@ -90,75 +90,6 @@ def test_a_product_alone_has_a_row_that_counts_by_its_name_only_and_without_a_co
             assert ("_counted_" in made["variant"]) == (variant is not None)
             assert chosen == made["variant"]
             assert values(made).get("tickets_ptr", 0) == 0
-
-
-def alone(**changes):
-    """A gated product whose groups have 256 rows in the mean: counters pay."""
-    sizes = {"m": 256 * GROUPS, "n": 2048, "k": 1024, "groups": GROUPS}
-    return layer_call(
-        "moe_mm", **{**sizes, "lda": 1024, "ldb": 2048, "ldd": 1024, "batch_stride_b": 2 << 20, **changes}
-    )
-
-
-@needs(90)
-@in_stand_in(SM=90)
-def test_a_product_alone_counts_in_its_workspace_set_to_0_before():
-    call = alone()
-    assert call.workspace() == 16
-    write(at(6), "I", [7, 7])
-    stream = new_stream()
-    without = text(call.variant(90).name)
-    ok(call.set(workspace=at(6), workspace_bytes=16, stream=stream).run())
-    cleared, made = log("cuMemsetD32Async", "cuLaunchKernelEx")
-    assert [cleared[x] for x in ("address", "value", "count")] == [hex(at(6)), 0, 1]
-    assert cleared["stream"] == made["stream"] == hex(stream) and list(ffi.unpack(ffi.cast("int32_t *", at(6)), 2)) == [
-        0,
-        7,
-    ]
-    launch = launches()[-1]
-    assert values(launch)["tickets_ptr"] == at(6) and "_counted_" in launch["variant"] and "_counted_" not in without
-    assert text(call.variant(90).name) == launch["variant"]  # explain says so
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"workspace_bytes": 15}, {"workspace": 0}, {"m": 256 * GROUPS - 1}, {"k": 1016, "lda": 1016}, {"alpha": 0.0},
-        {"activation": 2},
-    ],
-    ids=str,
-)  # fmt: skip
-@needs(90)
-@in_stand_in(SM=90)
-def test_it_has_no_counter_where_there_is_no_room_or_none_pays(changes):
-    call = alone(workspace=at(6), workspace_bytes=16, **{k: v for k, v in changes.items() if "workspace" not in k})
-    asked = call.set(**changes).workspace()
-    assert asked == (16 if set(changes) & {"workspace", "workspace_bytes"} else 0)
-    ok(call.run())
-    assert log("cuMemsetD32Async") == [] and values(launches()[-1]).get("tickets_ptr", 0) == 0
-
-
-@needs(90)
-@in_stand_in(SM=90)
-def test_what_is_wrong_with_its_workspace_is_told_and_nothing_runs():
-    call = alone(workspace=at(6) + 8, workspace_bytes=16)
-    refused(call.run(), "INVALID_ARGUMENT", "workspace = ", "multiple of 16")
-    refused(call.set(workspace=at(6, 1)).run(), "INVALID_ARGUMENT", "workspace")
-    ok(call.set(workspace=at(6)).run())
-    fail("cuMemsetD32Async:1:700")
-    refused(call.run(), "DRIVER_ERROR", "cuMemsetD32Async", "700")
-    assert len(launches()) == 1
-
-
-@needs(90)
-@in_stand_in(SM=90)
-def test_a_caller_of_the_struct_before_it_had_a_workspace_is_served():
-    call = alone()
-    call.args.size = ffi.offsetof("libgemm_moe_mm_args", "workspace")
-    call.args.workspace, call.args.workspace_bytes = ffi.cast("void *", 8), 1 << 40  # what is behind the caller's
-    assert call.workspace() == 16
-    ok(call.run())
-    assert log("cuMemsetD32Async") == []
 
 
 @needs(90)

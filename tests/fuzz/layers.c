@@ -11,7 +11,6 @@
     return libgemm_##op##_workspace(args, bytes);                           \
   }
 CALL(moe_mm)
-WORKSPACE_OF(moe_mm)
 CALL(moe_route)
 WORKSPACE_OF(moe_route)
 CALL(moe_sum)
@@ -175,11 +174,11 @@ union arguments {
 
 static const struct layer layers[] = {
 #define AT(field) offsetof(libgemm_moe_mm_args, field)
-    {LAYER(moe_mm), ASKS(moe_mm), .outputs = {AT(d), AT(d)},
+    {LAYER(moe_mm), .outputs = {AT(d), AT(d)},
      .o.numbers = {AT(m), AT(n), AT(k), AT(groups), AT(a_count), AT(d_count), AT(lda), AT(ldb), AT(ldd),
-                   AT(batch_stride_b), AT(batch_stride_bias), AT(workspace_bytes)},
+                   AT(batch_stride_b), AT(batch_stride_bias)},
      .o.words = {AT(a_type), AT(trans_b), AT(activation), AT(gate)},
-     .o.pointers = {AT(a), AT(b), AT(d), AT(bias), AT(offs), AT(rows), AT(to_rows), AT(row_weights), AT(workspace)},
+     .o.pointers = {AT(a), AT(b), AT(d), AT(bias), AT(offs), AT(rows), AT(to_rows), AT(row_weights)},
      .o.floats = {AT(alpha), AT(gate_alpha), AT(gate_limit)}},
 #undef AT
 #define AT(field) offsetof(libgemm_moe_route_args, field)

@@ -141,10 +141,6 @@ def expert_products(ctx: Context):
     many = Layer(counts=(300, 0, 513, 7) * (1 if ctx.stand_in else 40), k=520, columns=264, gate="halves")
     yield run_layer(ctx, replace(many, activation="silu", trans_b=True))
     yield run_layer(ctx, replace(many, gate=None))
-    # 256 rows a group in the mean: by a counter, in a workspace that Python gives where the call chooses its variant.
-    large = replace(many, activation="silu", counts=(300, 700, 513, 7), k=1048, columns=520)
-    for gate, trans_b, gathered in itertools.product(("halves", "pairs"), (False, True), (False, True)):
-        yield run_layer(ctx, replace(large, gate=gate, trans_b=trans_b, gathered=gathered))
 
 
 def lying_indices(ctx: Context):

@@ -69,11 +69,9 @@ int32_t *tickets_of(const libgemm_moe_args *a, const struct layout *l) {
  * (bench/NOTES.md). Choices of no expert count: the host knows no better. */
 enum { COUNTED_ROWS = 256, COUNTED_K = 1024 };
 
-bool counters_pay(int64_t rows, int64_t groups, int64_t k) { return rows >= COUNTED_ROWS * groups && k >= COUNTED_K; }
-
 static bool is_counted(const libgemm_moe_args *a, int64_t k) {
   int64_t entries = a->tokens * a->top_k;
-  return gives_tickets(entries) && counters_pay(entries, a->groups, k);
+  return gives_tickets(entries) && entries >= COUNTED_ROWS * a->groups && k >= COUNTED_K;
 }
 
 /* Queue the products, from sorted rows to what experts made of them. */

@@ -29,9 +29,6 @@ bool gives_tickets(int64_t entries);
 /* The layer's two counters in its workspace, or NULL where routing sets none to 0. */
 int32_t *tickets_of(const libgemm_moe_args *a, const struct layout *l);
 
-/* Whether the products of so many rows in all, in so many groups, gain by a counter. */
-bool counters_pay(int64_t rows, int64_t groups, int64_t k);
-
 /* libgemm_moe_mm with such a counter, or NULL. */
 libgemm_status multiply_experts(const libgemm_moe_mm_args *args, int32_t *tickets);
 

@@ -17,7 +17,7 @@ static int64_t columns_of_d(const libgemm_moe_mm_args *a) { return a->gate ? a->
 /* Read and check a call. Where it is not empty, *o is what it multiplies: with a gate B's columns are twice o->n. */
 static libgemm_status check_args(const libgemm_moe_mm_args *args, libgemm_moe_mm_args *a, struct operands *o,
                                  struct problem *p) {
-  TRY(read_args(args, offsetof(libgemm_moe_mm_args, workspace), a, sizeof *a, "libgemm_moe_mm_args"));
+  TRY(read_args(args, sizeof *a, a, sizeof *a, "libgemm_moe_mm_args"));
   clear(p, sizeof *p);
   p->op = OP_MOE_MM;
   p->a_type = p->d_type = a->a_type, p->trans_b = a->trans_b;
@@ -58,20 +58,12 @@ static libgemm_status check_args(const libgemm_moe_mm_args *args, libgemm_moe_mm
   return LIBGEMM_OK;
 }
 
-/* A counter of the tiles that blocks have taken, in the caller's workspace: where one pays, and what it takes. */
-enum { COUNTER_BYTES = 16 };
-static bool wants_counter(const libgemm_moe_mm_args *a) { return reads_ab(a) && counters_pay(a->m, a->groups, a->k); }
-static bool has_counter(const libgemm_moe_mm_args *a) {
-  return a->workspace && a->workspace_bytes >= COUNTER_BYTES && wants_counter(a);
-}
-
 static void set_memory(const libgemm_moe_mm_args *a, const struct operands *o, struct problem *p) {
   p->met = (is_aligned(o) ? GUARD_ALIGN16 : 0) | tma_guards(o) | (a->gate ? GUARD_GATED : 0) |
            (a->row_weights || a->to_rows ? 0 : GUARD_IN_ORDER) | (a->activation == LIBGEMM_SILU ? GUARD_SWISH : 0);
   if (a->variant) p->met |= GUARD_COUNTED;                     /* by its name a row runs without a counter too */
   bool in_turn = a->gate == LIBGEMM_GATE_PAIRS && !a->trans_b; /* TMA takes no second element of each */
   p->met |= in_turn ? GUARD_PAIRED : GUARD_HALVED;
-  if (has_counter(a)) p->met |= GUARD_COUNTED;
 }
 
 static libgemm_status check_pointers(const libgemm_moe_mm_args *a, const struct operands *o,
@@ -81,7 +73,7 @@ static libgemm_status check_pointers(const libgemm_moe_mm_args *a, const struct 
   if (a->rows) TRY(check_array("rows", a->rows, sizeof *a->rows, device));
   if (a->to_rows) TRY(check_array("to_rows", a->to_rows, sizeof *a->to_rows, device));
   if (a->row_weights) TRY(check_array("row_weights", a->row_weights, sizeof *a->row_weights, device));
-  return check_spare_workspace(a->workspace, a->workspace_bytes, device);
+  return LIBGEMM_OK;
 }
 
 static void fill_call(const libgemm_moe_mm_args *a, const struct operands *o, struct call *call) {
@@ -106,11 +98,6 @@ static libgemm_status make_plan(const struct problem *problem, const struct devi
   return LIBGEMM_OK;
 }
 
-static libgemm_status clear_counter(void *counter, const struct device *device, libgemm_stream stream) {
-  TRY_CUDA("cuMemsetD32Async", device->driver->memset_d32_async((CUdeviceptr)counter, 0, 1, stream));
-  return LIBGEMM_OK;
-}
-
 static libgemm_status run(const libgemm_moe_mm_args *a, const struct operands *o, struct problem *p, int32_t *tickets,
                           const struct device *device) {
   struct plan made;
@@ -119,13 +106,9 @@ static libgemm_status run(const libgemm_moe_mm_args *a, const struct operands *o
   TRY(check_pointers(a, o, device));
   TRY(plan_for(p, device, make_plan, &made, &plan));
   fill_call(a, o, &call);
+  call.tickets_ptr = (CUdeviceptr)tickets;
   call.function = function_of(plan, device);
   TRY(find_maps(plan, device, &call));
-  if (!tickets && has_counter(a) && plan->row->guard & GUARD_COUNTED) {
-    tickets = a->workspace;
-    TRY(clear_counter(tickets, device, a->stream));
-  }
-  call.tickets_ptr = (CUdeviceptr)tickets;
   /* Each group adds at most a part of a tile. */
   int64_t tiles = (a->m / plan->row->block_m + a->groups) * ceil_div(a->n, plan->row->block_n);
   return plan->row->launch(plan->row, device, &call, least(tiles, plan->blocks), a->stream);
@@ -144,24 +127,6 @@ libgemm_status multiply_experts(const libgemm_moe_mm_args *args, int32_t *ticket
 }
 
 libgemm_status libgemm_moe_mm(const libgemm_moe_mm_args *args) { return multiply_experts(args, NULL); }
-
-libgemm_status libgemm_moe_mm_workspace(const libgemm_moe_mm_args *args, uint64_t *bytes) {
-  libgemm_moe_mm_args a;
-  struct operands operands;
-  struct problem problem;
-  struct choice chosen;
-  const struct device *device;
-  if (!bytes) return fail(LIBGEMM_INVALID_ARGUMENT, "bytes is NULL");
-  *bytes = 0;
-  TRY(check_args(args, &a, &operands, &problem));
-  if (!wants_counter(&a)) return LIBGEMM_OK;
-  set_memory(&a, &operands, &problem);
-  problem.met |= GUARD_COUNTED;
-  TRY(device_for("d", (CUdeviceptr)a.d, &device));
-  TRY(choose_on(&problem, &device->gpu, &chosen));
-  if (chosen.row->guard & GUARD_COUNTED) *bytes = COUNTER_BYTES;
-  return LIBGEMM_OK;
-}
 
 libgemm_status libgemm_moe_mm_explain(const libgemm_moe_mm_args *args, int32_t target, libgemm_choice *choice) {
   libgemm_moe_mm_args a;

@@ -89,7 +89,6 @@ typedef struct CUlaunchConfig {
   X(stream_is_capturing, "cuStreamIsCapturing", (CUstream stream, int *status))                                   \
   X(pointer_get_attribute, "cuPointerGetAttribute", (void *value, int attribute, CUdeviceptr p))                  \
   X(memcpy_htod_async, "cuMemcpyHtoDAsync_v2", (CUdeviceptr to, const void *from, size_t bytes, CUstream stream)) \
-  X(memset_d32_async, "cuMemsetD32Async", (CUdeviceptr at, unsigned value, size_t count, CUstream stream))        \
   X(library_load_data, "cuLibraryLoadData",                                                                       \
     (CUlibrary * library, const void *code, int *jit_options, void **jit_values, unsigned jits, int *options,     \
      void **values, unsigned count))                                                                              \

@@ -674,8 +674,8 @@ typedef struct libgemm_choice {
 /* Choose for compute capability `target` (90 is 9.0), or for the current GPU when target is 0. With a target no driver
  * is needed. Where the library has no kernels of that capability but of one whose code it runs (libgemm_target_info),
  * those are chosen from, and the reason says so. Pointers in args are used for their alignment alone. Fails as the call
- * itself would, but for what only a launch finds: memory of another kind or GPU, and of packed groups and pointer
- * arrays more blocks than a launch can have. */
+ * itself would, but for what only a launch finds: memory of another kind or GPU and, for packed groups and pointer
+ * arrays, more blocks than one launch takes. */
 libgemm_status libgemm_gemm_explain(const libgemm_gemm_args *args, int32_t target, libgemm_choice *choice);
 libgemm_status libgemm_grouped_gemm_explain(const libgemm_grouped_gemm_args *args, int32_t target,
                                             libgemm_choice *choice);

@@ -76,7 +76,7 @@ def fresh_rows(calls: int, repeats: int = FRESH_REPEATS) -> dict:
         "torch": lambda x, out: torch._grouped_mm(x, b, offs),
     }
     of_dense = f"m x {size} x {size} NN, a new m at each call"
-    of_groups = f"{len(GROUP_ROWS)} groups of {GROUP_ROWS[0]} x {size} x {size}, beside torch._grouped_mm"
+    of_groups = f"{len(GROUP_ROWS)} groups of {GROUP_ROWS[0]} x {size} x {size}, against torch._grouped_mm"
     return {
         of_dense: paired({who: fresh(call) for who, call in dense.items()}, wait, repeats),
         of_groups: paired(

@@ -156,7 +156,9 @@ def peer_layers_said(found: dict) -> tuple[str, str]:
         ]
         for row, one, other in zip(rows, loose, ordered, strict=True)
     ]  # fmt: skip
-    return words, table(["", "tokens", "libgemm", "FlashInfer", "ratio", "in order", "ratio"], lines)
+    return words, table(
+        ["", "tokens", "libgemm", "FlashInfer, atomics", "ratio", "FlashInfer, in order", "ratio"], lines
+    )
 
 
 def scaled_layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:

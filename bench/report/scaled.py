@@ -94,7 +94,7 @@ def cells(found: dict) -> list[list[str]]:
 
 def lines(found: dict) -> list[str]:
     """For a terminal."""
-    rows = [["", "scales and sums", "against torch", *columns(found)], *cells(found)]
+    rows = [["", "scales and sums", "torch takes", *columns(found)], *cells(found)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -166,5 +166,5 @@ def products_said(found: dict) -> tuple[str, str]:
         f"{LARGE['groups']} and "
         f"{FEW['groups']} on average; their share of the floor is of those that would take {LONG_US} us or more."
     )
-    head = ["", "scales and sums", "against torch", *columns(told).values()]
+    head = ["", "scales and sums", "torch takes", *columns(told).values()]
     return words, table(head, cells(told))

@@ -36,8 +36,13 @@ def tuned(call, tokens: int):
 
     with autotune(True, tuning_buckets=(tokens,)):
         call()
-    best = list(AutoTuner.get()._winner_cache().values())[-1][0]
-    return None if best == -1 else best
+    winners = list(AutoTuner.get()._winner_cache().values())
+    if not winners:  # it passes over what fails without a word
+        raise SystemExit(
+            f"FlashInfer's tuner found no tactic for {tokens} tokens that runs: FLASHINFER_LOGGING_LEVEL=DEBUG says "
+            "why (it builds a kernel of its own with nvcc to time others)"
+        )
+    return None if winners[-1][0] == -1 else winners[-1][0]
 
 
 def peer_layer(module: Experts):

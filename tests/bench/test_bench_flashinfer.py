@@ -93,6 +93,9 @@ def test_the_tuners_default_is_no_tactic(monkeypatch):
     assert seen == [(True, (64,)), "tuning", "call", "done"]
     del cache["last"]
     assert flashinfer_layers.tuned(lambda: None, 64) == (1, 2)
+    cache.clear()
+    with pytest.raises(SystemExit, match="no tactic for 64 tokens that runs: FLASHINFER_LOGGING_LEVEL=DEBUG says why"):
+        flashinfer_layers.tuned(lambda: None, 64)
 
 
 def test_the_readme_says_times_of_this_build_alone(tmp_path):

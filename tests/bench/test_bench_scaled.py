@@ -3,12 +3,16 @@
 import json
 
 import pytest
+from conftest import ROOT
 
+from bench.report.drawn import text
 from bench.report.scaled import NAMES, columns, lines, own_words, scaled_item, scaled_words, summarise
 from bench.suites import scaled
 from bench.suites.draws import dense_key, grouped_key
 from bench.suites.scaled import BLOCKS, GRADIENTS, KINDS, LIST, drawn, drawn_groups, gradients, listed, listed_groups
 from bench.suites.scaled import GROUPS as PUBLISHED
+
+COMMITTED = sorted((ROOT / "bench" / "results").glob("*.fp8.json"))
 
 ROWS = [
     {"kind": kind, "m": m, "n": 500, "k": 1000, "recipe": recipe, "accumulation": sums, "ours_us": 10.0,
@@ -155,3 +159,14 @@ def test_readme_shows_times_of_its_own_build_alone(tmp_path):
     (tmp_path / "GPU.fp8.json").write_text(json.dumps(report))
     assert "1.20 block-wise (the 1 that torch takes)" in " ".join(scaled_item(tmp_path / "GPU.json", "b").split())
     assert scaled_item(tmp_path / "GPU.json", "another") == scaled_item(tmp_path / "Other.json", "b") == ""
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.name)
+def test_a_committed_report_has_the_summary_of_its_rows(path):
+    report = json.loads(path.read_text())
+    made = summarise(report["rows"])
+    assert made.keys() == report["summary"].keys() and path.read_text() == text(report)
+    for kind, own in made.items():
+        assert own.keys() == report["summary"][kind].keys()
+        for name, one in own.items():  # Pythons differ in how sum() rounds
+            assert report["summary"][kind][name] == pytest.approx(one, rel=1e-9)

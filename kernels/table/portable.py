@@ -100,9 +100,9 @@ def gate_rows(target: int):
 
 # Of a tile, or its parts, rows, columns and warps, of aligned arrays and of any: there tiles of 128 x 128 are gone over
 # in parts, since one as a whole would take more registers than there are. Of whole rows short runs leave fewer threads
-# idle.
+# idle. Of the largest magnitudes one number of a matrix, and those of rows and columns.
 CASTS = {
-    "cast_amax": (((64, 128, 4),), ((16, 128, 4),)),
+    "cast_amax": (((64, 256, 8), (32, 512, 4)), ((16, 128, 4),)),
     "cast_tensor": (((32, 128, 4),), ((32, 128, 8),)),
     "cast_rows": (((8, 2048, 2), (8, 4096, 4), (8, 8192, 8), (8, 16384, 8)), ((8, 2048, 4), (8, 4096, 8))),
     "cast_1x128": (((32, 128, 4),), ((32, 128, 8),)),

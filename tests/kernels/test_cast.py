@@ -204,14 +204,15 @@ def check(job: dict) -> list[str]:
     constants = {"ALIGN": align, "OVERLAP": 0, "HARDWARE": 0, "D_TYPE": ENUM[to], **job.get("constants", {})}
     constants["PACKED"] = PACKED.get(kind, 0) if align > 1 else 0
     if op != "cast_rows" and granularity in (TENSOR, ROW) and not given:
-        for phase, programs in ((1, -(-words // 1024)), (2, batch * -(-m // 128) * -(-n // 128))):
+        width = {TENSOR: 256, ROW: 512}[granularity] if align > 1 else 128
+        for phase, programs in ((1, -(-words // 1024)), (2, batch * -(-m // 64) * -(-n // width))):
             types = f"*{kind} *i32 i32 i32 i64 i64 i32 i32 i32"
             launch(
                 cast.cast_amax,
                 types,
                 values | {"phase": phase} | job.get("amax", {}),
                 programs,
-                constants | {"BLOCK_M": 32},
+                constants | {"BLOCK_M": 32, "BLOCK_N": width},
             )
     values |= job.get("changed", {})
     if op == "cast_rows":

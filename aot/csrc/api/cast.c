@@ -8,7 +8,6 @@
 enum {
   BLOCK = 128,
   PART = 32,
-  AMAX_PART = 16,
   HALF = 64,
   SHORT_ROW = 2048,
   LONG_ROW = 4096,
@@ -145,6 +144,17 @@ static void set_tile(const libgemm_cast_args *a, struct problem *p, int *block_m
   }
 }
 
+/* Rows and columns of A that the pass for the largest magnitudes reads at a time, for one number of a matrix or for
+ * those of its rows and columns. A block of threads goes over AMAX_ROWS rows. */
+enum { AMAX_ROWS = 64 };
+struct part {
+  int rows, columns;
+};
+static struct part part_of_amax(const libgemm_cast_args *a, bool aligned) {
+  if (!aligned) return (struct part){16, 128};
+  return a->granularity == LIBGEMM_PER_TENSOR ? (struct part){64, 256} : (struct part){32, 512};
+}
+
 /* How many columns of a row the kernel that casts it whole reads at a time. Of rows that do not fit into any the
  * longest is no longer the fastest. */
 static int row_block(const libgemm_cast_args *a, bool aligned) {
@@ -153,15 +163,15 @@ static int row_block(const libgemm_cast_args *a, bool aligned) {
   return a->n <= LONGER_ROW || a->n > LONGEST_ROW ? LONGER_ROW : LONGEST_ROW;
 }
 
-/* Of 128 columns and so many rows. */
-static int64_t tiles_of(const libgemm_cast_args *a, int64_t height) {
-  return a->batch * ceil_div(a->m, height) * ceil_div(a->n, BLOCK);
+static int64_t tiles_of(const libgemm_cast_args *a, int64_t height, int64_t width) {
+  return a->batch * ceil_div(a->m, height) * ceil_div(a->n, width);
 }
 
 static libgemm_status run(const libgemm_cast_args *a, const struct device *device) {
   const struct row *row = NULL, *before = NULL;
   struct call call;
   int block_m, height;
+  struct part part = {0, 0};
   struct problem p = {.a_type = a->a_type, .d_type = a->d_type, .met = starts_rows_on_16(a) ? GUARD_ALIGN16 : 0};
   if (a->a_type == LIBGEMM_F32) p.precision = LIBGEMM_IEEE;
   state_gpu(&p, &device->gpu);
@@ -170,7 +180,8 @@ static libgemm_status run(const libgemm_cast_args *a, const struct device *devic
   if (words_of(a)) {
     struct problem amax = p;
     amax.op = OP_CAST_AMAX, amax.d_type = a->a_type;
-    TRY(row_of_tile(&amax, p.met & GUARD_ALIGN16 ? HALF : AMAX_PART, BLOCK, device, &before));
+    part = part_of_amax(a, p.met & GUARD_ALIGN16);
+    TRY(row_of_tile(&amax, part.rows, part.columns, device, &before));
   }
   if (a->granularity == LIBGEMM_PER_ROW && !a->d_t) {
     p.op = OP_CAST_ROWS;
@@ -183,9 +194,9 @@ static libgemm_status run(const libgemm_cast_args *a, const struct device *devic
     call.phase = 1; /* clear the words */
     TRY(before->launch(before, device, &call, ceil_div(call.entries, WORDS_OF_A_PROGRAM), a->stream));
     call.phase = 2;
-    TRY(before->launch(before, device, &call, tiles_of(a, BLOCK), a->stream));
+    TRY(before->launch(before, device, &call, tiles_of(a, AMAX_ROWS, part.columns), a->stream));
   }
-  return row->launch(row, device, &call, tiles_of(a, height), a->stream);
+  return row->launch(row, device, &call, tiles_of(a, height, BLOCK), a->stream);
 }
 
 libgemm_status libgemm_cast(const libgemm_cast_args *args) {

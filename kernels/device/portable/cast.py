@@ -19,6 +19,7 @@ from kernels.device.portable.words import (
 
 TENSOR = tl.constexpr(1)  # libgemm_granularity
 ROW = tl.constexpr(2)
+AMAX_ROWS = tl.constexpr(64)  # of a program of cast_amax
 
 
 @triton.jit
@@ -28,14 +29,14 @@ def load_amax(amax_ptr, offs, mask):
 
 
 @triton.jit
-def tile_of(program, M, N, height):
-    """(matrix, first row, first column, end of the rows) of a program's tile, `height` x 128; those of one matrix
+def tile_of(program, M, N, height, WIDTH: tl.constexpr = BLOCK):
+    """(matrix, first row, first column, end of the rows) of a program's tile, `height` x WIDTH; those of one matrix
     follow one another by rows."""
-    tiles_n = tl.cdiv(N, BLOCK)
+    tiles_n = tl.cdiv(N, WIDTH)
     tiles = tl.cdiv(M, height) * tiles_n
     inside = program % tiles
     row = inside // tiles_n * height
-    return (program // tiles).to(tl.int64), row, inside % tiles_n * BLOCK, tl.minimum(row + height, M)
+    return (program // tiles).to(tl.int64), row, inside % tiles_n * WIDTH, tl.minimum(row + height, M)
 
 
 @triton.jit
@@ -54,41 +55,54 @@ def largest_of_columns(
 @triton.jit
 def cast_amax(
     a_ptr, amax_ptr, M, N, lda, batch_stride_a, granularity, phase, entries,
-    ALIGN: tl.constexpr, PACKED: tl.constexpr, BLOCK_M: tl.constexpr, HARDWARE: tl.constexpr, OVERLAP: tl.constexpr,
+    ALIGN: tl.constexpr, PACKED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HARDWARE: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """The largest magnitudes of each matrix, as bits of float32: one, or by ROW those of its M rows, then of its N
-    columns. In phase 1 a program clears 1024 of all `entries` words, in phase 2 it goes over 128 x 128 elements. The
-    order of what is compared does not matter."""
-    if OVERLAP:
-        # What follows are small blocks of a cast too, which wait by themselves.
-        gdc_launch_dependents()
-        gdc_wait()
+    columns. In phase 1 a program clears 1024 of all `entries` words, in phase 2 it goes over AMAX_ROWS rows of BLOCK_N
+    columns, BLOCK_M at a time. The order of what is compared does not matter."""
     if phase == 1:
+        if OVERLAP:
+            gdc_wait()
+            # Only once what came before is over may the next launch begin, which reads A before it waits for this one.
+            gdc_launch_dependents()
         offs = tl.program_id(0).to(tl.int64) * 1024 + tl.arange(0, 1024)
         tl.store(amax_ptr + offs, tl.zeros((1024,), tl.int32), mask=offs < entries)
     else:
+        if OVERLAP:
+            gdc_launch_dependents()  # what follows are small blocks of a cast too, which wait by themselves
         lda = lda // ALIGN * ALIGN
         batch_stride_a = batch_stride_a // ALIGN * ALIGN
         N = N // ALIGN * ALIGN
-        batch, row, col, end = tile_of(tl.program_id(0), M, N, BLOCK)
+        # From the last tile on: the cast begins with what this pass ended with, which may still be in L2.
+        program = tl.num_programs(0) - 1 - tl.program_id(0)
+        batch, row, col, end = tile_of(program, M, N, AMAX_ROWS, BLOCK_N)
         a_ptr += batch * batch_stride_a
         words = amax_ptr + batch * (M.to(tl.int64) + N)
+        most = tl.zeros((BLOCK_M, BLOCK_N // 2 if PACKED else BLOCK_N), tl.int32 if PACKED else tl.float32)
         if granularity == TENSOR:
-            of_parts = largest_of_columns(a_ptr, row, end, col, N, lda, BLOCK_M, PACKED, HARDWARE)
-            of_tile = magnitude_of(largest(of_parts, 0, PACKED, HARDWARE), PACKED)
-            of_tile = tl.maximum(of_tile, 0.0)  # of NaN alone there is none
-            tl.atomic_max(amax_ptr + batch, of_tile.to(tl.int32, bitcast=True), sem="relaxed")
-        else:
-            most = tl.zeros((BLOCK_M, BLOCK // 2 if PACKED else BLOCK), tl.int32 if PACKED else tl.float32)
             for first in range(row, end, BLOCK_M):
                 rows = first + tl.arange(0, BLOCK_M)
-                sizes = sizes_of(load_rows(a_ptr, rows, end, col, N, lda, PACKED), PACKED)
+                sizes = sizes_of(load_rows(a_ptr, rows, end, col, N, lda, PACKED, BLOCK_N), PACKED)
+                most = larger(most, sizes, PACKED, HARDWARE)
+            of_words = largest(most, 0, PACKED, HARDWARE)
+            of_tile = magnitude_of(largest(of_words, 0, PACKED, HARDWARE), PACKED)
+            of_tile = tl.maximum(of_tile, 0.0)  # of NaN alone there is none
+            if OVERLAP:
+                gdc_wait()
+            tl.atomic_max(amax_ptr + batch, of_tile.to(tl.int32, bitcast=True), sem="relaxed")
+        else:
+            for first in range(row, end, BLOCK_M):
+                rows = first + tl.arange(0, BLOCK_M)
+                sizes = sizes_of(load_rows(a_ptr, rows, end, col, N, lda, PACKED, BLOCK_N), PACKED)
                 most = larger(most, sizes, PACKED, HARDWARE)
                 of_rows = magnitude_of(largest(sizes, 1, PACKED, HARDWARE), PACKED)
                 of_rows = tl.maximum(of_rows, 0.0)  # of NaN alone there is none
+                if OVERLAP:
+                    gdc_wait()
                 tl.atomic_max(words + rows, of_rows.to(tl.int32, bitcast=True), mask=rows < end, sem="relaxed")
-            cols = col + tl.arange(0, BLOCK)
-            of_cols = magnitudes_of_columns(largest(most, 0, PACKED, HARDWARE), PACKED)
+            cols = col + tl.arange(0, BLOCK_N)
+            of_cols = magnitudes_of_columns(largest(most, 0, PACKED, HARDWARE), PACKED, BLOCK_N)
             tl.atomic_max(words + M + cols, of_cols.to(tl.int32, bitcast=True), mask=cols < N, sem="relaxed")
 
 

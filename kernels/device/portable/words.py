@@ -105,10 +105,10 @@ def magnitude_of(size, PACKED: tl.constexpr):
 
 
 @triton.jit
-def magnitudes_of_columns(sizes, PACKED: tl.constexpr):
-    """The numbers that largest() left of each of 128 columns."""
+def magnitudes_of_columns(sizes, PACKED: tl.constexpr, COLUMNS: tl.constexpr = BLOCK):
+    """The numbers that largest() left of each of so many columns."""
     if PACKED:
-        sizes = magnitude(tl.reshape(tl.join((sizes << 16) >> 16, sizes >> 16), (BLOCK,)), PACKED)
+        sizes = magnitude(tl.reshape(tl.join((sizes << 16) >> 16, sizes >> 16), (COLUMNS,)), PACKED)
     return sizes
 
 

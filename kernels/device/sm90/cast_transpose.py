@@ -112,10 +112,10 @@ def magnitudes(words, PACKED: gl.constexpr):
 
 
 @gluon.jit
-def load_finite(from_ptr, inside, PACKED: gl.constexpr, EVICT: gl.constexpr):
+def load_finite(from_ptr, inside, PACKED: gl.constexpr):
     """Words with NaN for Inf: x * 0 + x."""
     TEXT: gl.constexpr = finite_assembly(PACKED)
-    words = gl.load(from_ptr, mask=inside, other=0, eviction_policy=EVICT)
+    words = gl.load(from_ptr, mask=inside, other=0)
     return gl.inline_asm_elementwise(TEXT, "=r,r", [words], gl.int32, is_pure=True, pack=1)
 
 
@@ -129,35 +129,35 @@ def inside_of(row, col, end, N, QUADS: gl.constexpr, WARPS: gl.constexpr):
 
 @gluon.jit
 def load_quads(
-    a_ptr, row, col, end, N, lda, PACKED: gl.constexpr, QUADS: gl.constexpr, WARPS: gl.constexpr, EVICT: gl.constexpr
+    a_ptr, row, col, end, N, lda, PACKED: gl.constexpr, QUADS: gl.constexpr, WARPS: gl.constexpr
 ):  # fmt: skip
     """Four rows in turn of a tile, lda words apart: the first of each four, the second, ..."""
     rows, words, inside = inside_of(row, col, end, N, QUADS, WARPS)
     from_ptr = a_ptr.to(gl.pointer_type(gl.int32), bitcast=True)
     from_ptr += (row + rows).to(gl.int64)[:, None] * lda + words[None, :]
-    x0 = load_finite(from_ptr, inside, PACKED, EVICT)
-    x1 = load_finite(from_ptr + lda, inside, PACKED, EVICT)
-    x2 = load_finite(from_ptr + 2 * lda, inside, PACKED, EVICT)
-    x3 = load_finite(from_ptr + 3 * lda, inside, PACKED, EVICT)
+    x0 = load_finite(from_ptr, inside, PACKED)
+    x1 = load_finite(from_ptr + lda, inside, PACKED)
+    x2 = load_finite(from_ptr + 2 * lda, inside, PACKED)
+    x3 = load_finite(from_ptr + 3 * lda, inside, PACKED)
     return x0, x1, x2, x3
 
 
 @gluon.jit
 def store_quads(
-    q0, q1, q2, q3, q_ptr, row, col, end, N, ldd, QUADS: gl.constexpr, WARPS: gl.constexpr, CACHE: gl.constexpr
+    q0, q1, q2, q3, q_ptr, row, col, end, N, ldd, QUADS: gl.constexpr, WARPS: gl.constexpr
 ):  # fmt: skip
     """Their bytes, two of each word; rows are ldd such pairs apart."""
     rows, words, inside = inside_of(row, col, end, N, QUADS, WARPS)
     to_ptr = q_ptr.to(gl.pointer_type(gl.int16), bitcast=True)
     to_ptr += (row + rows).to(gl.int64)[:, None] * ldd + words[None, :]
-    gl.store(to_ptr, q0, mask=inside, cache_modifier=CACHE)
-    gl.store(to_ptr + ldd, q1, mask=inside, cache_modifier=CACHE)
-    gl.store(to_ptr + 2 * ldd, q2, mask=inside, cache_modifier=CACHE)
-    gl.store(to_ptr + 3 * ldd, q3, mask=inside, cache_modifier=CACHE)
+    gl.store(to_ptr, q0, mask=inside)
+    gl.store(to_ptr + ldd, q1, mask=inside)
+    gl.store(to_ptr + 2 * ldd, q2, mask=inside)
+    gl.store(to_ptr + 3 * ldd, q3, mask=inside)
 
 
 @gluon.jit
-def store_turned(low, high, q_t_ptr, row, col, end, N, ldd_t, WARPS: gl.constexpr, CACHE: gl.constexpr):
+def store_turned(low, high, q_t_ptr, row, col, end, N, ldd_t, WARPS: gl.constexpr):
     """Words of four rows' bytes, of the lower and of the upper columns, ldd_t words apart; 8 bytes a thread."""
     QUADS: gl.constexpr = low.shape[0]
     turned: gl.constexpr = gl.BlockedLayout([1, 2], [64 // QUADS, QUADS // 2], [WARPS, 1], [1, 0])
@@ -166,7 +166,7 @@ def store_turned(low, high, q_t_ptr, row, col, end, N, ldd_t, WARPS: gl.constexp
     cols = col + gl.arange(0, BLOCK, gl.SliceLayout(1, turned))
     down = row // 4 + gl.arange(0, QUADS, gl.SliceLayout(0, turned))
     to_ptr = q_t_ptr.to(gl.pointer_type(gl.int32), bitcast=True) + cols.to(gl.int64)[:, None] * ldd_t + down[None, :]
-    gl.store(to_ptr, made, mask=(cols < N)[:, None] & (down < end // 4)[None, :], cache_modifier=CACHE)
+    gl.store(to_ptr, made, mask=(cols < N)[:, None] & (down < end // 4)[None, :])
 
 
 @gluon.jit
@@ -223,16 +223,13 @@ def cast_transpose_rows_words(
     if OVERLAP:
         wait_for_last_kernel()
     BY_ROW: gl.constexpr = BLOCK_M < BLOCK
-    # A comes a second time then, and may be in L2: nothing that is done with is to take its place.
-    EVICT: gl.constexpr = "evict_first" if BY_ROW else ""
-    CACHE: gl.constexpr = ".cs" if BY_ROW else ""
     QUADS: gl.constexpr = BLOCK_M // 4
     WARPS: gl.constexpr = gl.num_warps()
     M = M // ALIGN * ALIGN
     N = N // ALIGN * ALIGN
     batch, row, col, end = tile_of(gl.program_id(0), M, N, BLOCK_M)
     a_ptr += batch * (batch_stride_a // ALIGN * ALIGN)
-    x0, x1, x2, x3 = load_quads(a_ptr, row, col, end, N, lda // ALIGN * (ALIGN // 2), PACKED, QUADS, WARPS, EVICT)
+    x0, x1, x2, x3 = load_quads(a_ptr, row, col, end, N, lda // ALIGN * (ALIGN // 2), PACKED, QUADS, WARPS)
 
     rows, cols = places_of_tile(row, col, QUADS, WARPS)
     if BY_ROW:
@@ -284,11 +281,11 @@ def cast_transpose_rows_words(
             (gl.int16, gl.int16, gl.int16, gl.int16, gl.int32, gl.int32), is_pure=True, pack=1,
         )  # fmt: skip
         q_ptr += batch * (batch_stride_d // ALIGN * ALIGN)
-        store_quads(q0, q1, q2, q3, q_ptr, row, col, end, N, ldd // ALIGN * (ALIGN // 2), QUADS, WARPS, CACHE)
+        store_quads(q0, q1, q2, q3, q_ptr, row, col, end, N, ldd // ALIGN * (ALIGN // 2), QUADS, WARPS)
     else:
         ALONE: gl.constexpr = cast_assembly(PACKED, D_TYPE, False)
         low, high = gl.inline_asm_elementwise(
             ALONE, "=&r,=&r,r,r,r,r,r,r", [x0, x1, x2, x3, of_even, of_odd], (gl.int32, gl.int32), is_pure=True, pack=1,
         )  # fmt: skip
     q_t_ptr += batch * (batch_stride_d_t // ALIGN * ALIGN)
-    store_turned(low, high, q_t_ptr, row, col, end, N, ldd_t // ALIGN * (ALIGN // 4), WARPS, CACHE)
+    store_turned(low, high, q_t_ptr, row, col, end, N, ldd_t // ALIGN * (ALIGN // 4), WARPS)

@@ -29,41 +29,52 @@ from kernels.device.sm90.team import make_team
 from kernels.device.sm90.tickets import make_tickets
 from kernels.device.sm90.tile_queue import NoQueue, WorkTile, make_queue
 
-GRAIN = gl.constexpr(32)  # rows of A: the widths that tiles are multiplied in
+GRAIN = gl.constexpr(32)  # rows of A: the widths that swapped tiles are multiplied in
+
+
+@gluon.constexpr_function
+def least_width(swap, width, part, blocks):
+    """The narrowest that a tile is multiplied in. One with scales of blocks may have fewer columns of B where those of
+    its group end: of whole parts, since a tile of three ends so in two of three N that are multiples of 64."""
+    if swap:
+        return min(width, GRAIN.value)
+    return part if len(blocks) and width % (2 * part) else width
 
 
 @gluon.jit
-def multiply_height(
-    stages, blocks, parts, turns, work, edges, number, first, HEIGHT: gl.constexpr, MOST: gl.constexpr,
-    COOP: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
+def multiply_width(
+    stages, blocks, parts, turns, work, edges, number, first, extent, WIDTH: gl.constexpr, MOST: gl.constexpr,
+    STEP: gl.constexpr, COOP: gl.constexpr, PROMOTE: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """The tile's sum in the least width from HEIGHT to MOST, in steps of GRAIN, that holds its rows of A."""
-    if HEIGHT < MOST:
-        if work.height <= HEIGHT:
-            parts = multiply_height(
-                stages, blocks, parts, turns, work, edges, number, first, HEIGHT, HEIGHT, COOP, PROMOTE, REGISTERS
-            )
+    """The tile's sum in the least width from WIDTH to MOST, in steps of STEP, that holds its `extent` columns."""
+    if WIDTH < MOST:
+        if extent <= WIDTH:
+            parts = multiply_width(
+                stages, blocks, parts, turns, work, edges, number, first, extent, WIDTH, WIDTH, STEP, COOP, PROMOTE,
+                REGISTERS,
+            )  # fmt: skip
         else:
-            parts = multiply_height(
-                stages, blocks, parts, turns, work, edges, number, first, HEIGHT + GRAIN, MOST, COOP, PROMOTE, REGISTERS
-            )
+            parts = multiply_width(
+                stages, blocks, parts, turns, work, edges, number, first, extent, WIDTH + STEP, MOST, STEP, COOP,
+                PROMOTE, REGISTERS,
+            )  # fmt: skip
         return parts
     else:
-        COUNT: gl.constexpr = HEIGHT // parts[0].shape[1]
+        COUNT: gl.constexpr = WIDTH // parts[0].shape[1]
         own = parts[:COUNT]
         if PROMOTE:
             own, _, _ = multiply_promoted(
-                own, stages, blocks, work.step, work.count, first, HEIGHT, REGISTERS, COOP, edges
+                own, stages, blocks, work.step, work.count, first, WIDTH, REGISTERS, COOP, edges
             )
             if not COOP:
                 stages.team.tell(turns.index(1 - number))
         else:
             own, step = multiply(
-                own, stages, work.step, work.count, work.last, first, HEIGHT, TO_ZEROS=stages.SWAP, edges=edges
+                own, stages, work.step, work.count, work.last, first, WIDTH, TO_ZEROS=stages.SWAP, edges=edges
             )
             if not COOP:
                 stages.team.tell(turns.index(1 - number))
-            own = wait_for_parts(own, HEIGHT)
+            own = wait_for_parts(own, WIDTH)
             stages.release(step + stages.STAGES - 1)
         return own + parts[COUNT:]
 
@@ -116,7 +127,8 @@ def consume(
     SWAP: gl.constexpr = stages.SWAP
     first = number * ROWS if COOP else 0
     MOST: gl.constexpr = out.out.MOST
-    GRAINS: gl.constexpr = GRAIN if SWAP and WIDTH > GRAIN else WIDTH
+    LEAST: gl.constexpr = least_width(SWAP, WIDTH, MOST, blocks)
+    STEP: gl.constexpr = GRAIN if SWAP else MOST
     gdc_wait()  # what the kernel before this one reads may be our D, what it writes our C
     phase = 0
     turn = 1 - number  # the first consumer need not wait for its first turn
@@ -132,9 +144,9 @@ def consume(
             edges, met = edges_of(work, met, turns, number, 2 if COOP else 1)
             parts = zero_parts(ROWS, WIDTH, MOST)
             if work.count > 0:
-                parts = multiply_height(
-                    stages, blocks, parts, turns, work, (edges,), number, first, GRAINS, WIDTH, COOP, PROMOTE,
-                    REGISTERS,
+                parts = multiply_width(
+                    stages, blocks, parts, turns, work, (edges,), number, first, WIDTH, WIDTH, WIDTH, STEP, COOP,
+                    PROMOTE, REGISTERS,
                 )  # fmt: skip
             else:
                 if not COOP:
@@ -150,9 +162,11 @@ def consume(
                 parts = zero_parts(ROWS, WIDTH, MOST)
                 left, right = (work.col, work.row) if SWAP else (work.row, work.col)
                 own = tile_scales(blocks, left, right, 0)
-                parts = multiply_height(
-                    stages, own, parts, turns, work, (), number, first, GRAINS, WIDTH, COOP, PROMOTE, REGISTERS
-                )
+                extent = work.height if SWAP else out.out.epilogue.N - work.col
+                parts = multiply_width(
+                    stages, own, parts, turns, work, (), number, first, extent, LEAST, WIDTH, STEP, COOP, PROMOTE,
+                    REGISTERS,
+                )  # fmt: skip
                 out.out.epilogue.spread(asked, number, team)
                 phase = out.store(parts, number, phase, part_of(work, first), team)
             else:

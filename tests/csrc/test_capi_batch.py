@@ -191,6 +191,7 @@ def test_explain_says_what_would_be_faster():
     assert "with" not in text(large().explain(90)[1].reason)
     odd = text(large(a=at(0) + 2).explain(90)[1].reason)
     assert f"us with A, B, C and D with {ALIGNED}" in odd and "batch = 1" not in odd
+    assert "with" not in text(large(a=at(0) + 2, alpha=0.0).explain(90)[1].reason)  # A is not read
     assert STEPS in text(large(batch_stride_b=2048 * 2048 + 8).explain(90)[1].reason)
     whole = libgemm.explain(2048, 2048, 2048, batch=4, target=90).variant
     assert whole.op == "grouped_mm" and "_equal" in whole.name

@@ -51,7 +51,10 @@ HOT static libgemm_status check_args(const libgemm_gemm_args *args, libgemm_gemm
 HOT static void set_memory(const libgemm_gemm_args *a, const struct operands *o, struct problem *p) {
   p->wants |= a->batch_invariant ? WANT_BATCH_INVARIANT : 0;
   p->met = (is_aligned(o) ? GUARD_ALIGN16 : 0) | scaling_guard(a->scaling);
-  if (!o->reads_ab) return;
+  if (!o->reads_ab) {
+    p->k = 0; /* alpha is 0, or K */
+    return;
+  }
   if (o->groups != 1) {
     p->met |= tma_guards(o);
     return;

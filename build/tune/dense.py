@@ -31,7 +31,7 @@ from bench.suites import SUITES  # noqa: E402
 from bench.suites.dense_drawn import KINDS  # noqa: E402
 from bench.suites.records import MEASURED  # noqa: E402
 from bench.suites.roofline import aligned, floor_us  # noqa: E402
-from bench.suites.scaled import BLOCKS  # noqa: E402
+from bench.suites.scaled import BLOCKS, LIST  # noqa: E402
 from build.tune.candidates import TYPES, candidates  # noqa: E402
 from kernels.table import model  # noqa: E402
 from kernels.table.dtypes import DTYPES  # noqa: E402
@@ -62,8 +62,10 @@ def draw_shape(seed: int, types: str) -> tuple[int, int, int, str]:
             return m, n, k, layout.lower()
 
 
-def suite() -> list[tuple[int, int, int, str]]:
+def suite(types: str) -> list[tuple[int, int, int, str]]:
     """The aligned shapes of the benchmark: what people run."""
+    if DTYPES[TYPES[types][0]].scaled:
+        return [(m, n, k, "nt") for m, n, k in LIST]
     shapes = json.loads((SUITES / "dense.json").read_text())["shapes"]
     return [(s["m"], s["n"], s["k"], s["layout"].lower()) for s in shapes if not (s["n"] % 8 or s["k"] % 8)]
 
@@ -287,7 +289,7 @@ def main() -> int:
         raise SystemExit(f"{CANDIDATES} is missing: run `make candidates` on a machine with Triton, and copy it here")
     target, head, gpus = machine(library, options.dtype)
     kind = candidates(target, options.dtype)[0].measured_as
-    known = recorded_shapes(options.file) if options.file else suite() if kind == "gemm" else []
+    known = recorded_shapes(options.file) if options.file else suite(options.dtype)
     seeds = range(options.first, options.first + options.shapes)
     drawn = [] if options.file else [draw_shape(seed, options.dtype) for seed in seeds]
     shapes = drawn if options.first else [*known, *drawn]  # later ones are more of the same

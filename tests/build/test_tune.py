@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from bench.suites.roofline import floor_us
+from bench.suites.scaled import LIST
 from build.tune import dense as tune
 from build.tune.candidates import candidates
 
@@ -124,7 +125,10 @@ def test_drawn_shapes_are_such_as_the_copy_engine_reads_and_always_the_same():
         assert floor_us({"m": m, "n": n, "k": k, "dtype": "bf16"}) < 3000
         assert (m if layout[0] == "t" else k) % 8 == (k if layout[1] == "t" else n) % 8 == 0  # of A and B as stored
     assert {layout for *_, layout in drawn} == {"nn", "nt", "tn", "tt"}
-    assert all(n % 8 == k % 8 == 0 for _, n, k, _ in tune.suite()) and len(tune.suite()) > 40
+    assert all(n % 8 == k % 8 == 0 for _, n, k, _ in tune.suite("bf16")) and len(tune.suite("bf16")) > 40
+    assert [shape[:3] for shape in tune.suite("e4m3_blocks")] == [*LIST] and {s[3] for s in tune.suite("e4m3")} == {
+        "nt"
+    }
 
 
 def test_candidates_that_cannot_win_are_not_run():

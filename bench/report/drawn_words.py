@@ -1,24 +1,17 @@
 """What the README says of shapes drawn at random: a sentence on the first screen, tables, regret. Measures nothing."""
 
 from bench.report.drawn import TORCH, families, figure, regret, summarise
-from bench.report.words import listed, stale, table, wrapped
+from bench.report.words import listed, of_its_own, stale, table, wrapped
 
 
-def is_stale(report: dict) -> bool:
-    """Whether the drawn shapes were measured on another build than the report's."""
-    return report["drawn"]["build_id"] != report["build_id"]
-
-
-def drawn_words(report: dict, name: str) -> str:
-    """What the same operation gave on shapes nobody tuned for."""
+def drawn_words(report: dict, name: str, built: str | None = None) -> str:
+    """What the same operation gave on shapes nobody tuned for. `built`: the tree's build, where that is known."""
     kinds = summarise(report.get("drawn", {}).get("rows", [])).get(name)
     if kinds is None:
         return "On other shapes nothing was measured."
     count = sum(one["shapes"] for one in kinds.values())
     means = [f"{one['torch']['mean']:.2f} ({kind})" for kind, one in kinds.items()]
-    drawn, other = report["drawn"], ""
-    if is_stale(report):
-        other = f" (**stale**: of build `{drawn['build_id'][:16]}`, {drawn['date'][:10]})"
+    other = of_its_own(report["drawn"], report["build_id"], built)
     return f"Over {count} shapes drawn at random{other}: {listed(means)}."
 
 
@@ -59,7 +52,7 @@ def drawn_table(report: dict, where: str, built: str | None = None) -> list[str]
         "and shares as above; cuBLASLt's best is the fastest of all algorithms that its heuristic names"
         f"{whose}.{stale(drawn['build_id'], built)}"
     )
-    if is_stale(report):
+    if drawn["build_id"] not in (report["build_id"], built):
         words += (
             f" These figures are **stale**: build `{report['build_id'][:16]}`, of the tables above, has not been "
             "measured on drawn shapes."

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.report.words import listed, section, table, wrapped
+from bench.report.words import Builds, Origin, listed, of_its_own, section, table, wrapped
 
 COMMAND = "python bench/measure/experts.py"
 PARTS = ("route", "first", "second", "sum")
@@ -33,19 +33,19 @@ def of(rows: list[dict], what: str, mode: str | None = None) -> list[dict]:
     return [row for row in rows if row["what"] == what and mode in (None, row.get("mode"))]
 
 
-def layer_item(path: Path, build: str) -> str:
-    """An item of the first screen, where the layers' report is of the same build."""
-    if not beside(path).is_file() or (found := json.loads(beside(path).read_text()))["build_id"] != build:
+def layer_item(path: Path, head: str, built: str | None = None) -> str:
+    """An item of the first screen, where the layers' report is of the same build as its head, or of the tree's."""
+    if not beside(path).is_file() or (found := json.loads(beside(path).read_text()))["build_id"] not in (head, built):
         return ""
     rows = found["rows"]
     prompt, train, decode = of(rows, "prefill"), of(rows, "train"), of(rows, "decode")
     tokens = sorted({row["tokens"] for row in decode})
     models = listed([row["model"] for row in prompt])
     words = (
-        f"- **Mixture-of-experts blocks in bf16** of {models}, against {found['peer']}'s: a prompt of "
-        f"{prompt[0]['tokens']} tokens {listed_ratios(prompt)} times as fast, a training step {listed_ratios(train)}; "
-        f"{tokens[0]} to {tokens[-1]} tokens {span(of(rows, 'decode', 'graph'))} in a CUDA graph, "
-        f"{span(of(rows, 'decode', 'eager'))} without."
+        f"- **Mixture-of-experts blocks in bf16**{of_its_own(found, head, built)} of {models}, against "
+        f"{found['peer']}'s: a prompt of {prompt[0]['tokens']} tokens {listed_ratios(prompt)} times as fast, a "
+        f"training step {listed_ratios(train)}; {tokens[0]} to {tokens[-1]} tokens "
+        f"{span(of(rows, 'decode', 'graph'))} in a CUDA graph, {span(of(rows, 'decode', 'eager'))} without."
     )
     return wrapped(words, "  ")
 
@@ -104,11 +104,11 @@ def drawn_words(drawn: dict) -> str:
     )
 
 
-def layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
+def layer_words(path: Path, builds: Builds, origin: Origin) -> list[str]:
     """The section's table; `origin` says what a report is of."""
     report = beside(path)
     return section(
-        report, build, lambda found: f"Mixture-of-experts blocks {origin(report, COMMAND, found)}", blocks_said
+        report, builds, lambda found: f"Mixture-of-experts blocks {origin(report, COMMAND, found)}", blocks_said
     )  # fmt: skip
 
 
@@ -131,10 +131,10 @@ def blocks_said(found: dict) -> tuple[str, str]:
     return words, table(head, lines)
 
 
-def peer_layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
+def peer_layer_words(path: Path, builds: Builds, origin: Origin) -> list[str]:
     """Whole layers beside FlashInfer's, where that was measured."""
     report, command = path.with_suffix(".flashinfer.json"), "python bench/measure/flashinfer_layers.py"
-    return section(report, build, lambda found: f"Whole layers {origin(report, command, found)}", peer_layers_said)
+    return section(report, builds, lambda found: f"Whole layers {origin(report, command, found)}", peer_layers_said)
 
 
 def peer_layers_said(found: dict) -> tuple[str, str]:
@@ -161,11 +161,11 @@ def peer_layers_said(found: dict) -> tuple[str, str]:
     )
 
 
-def scaled_layer_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
+def scaled_layer_words(path: Path, builds: Builds, origin: Origin) -> list[str]:
     """The same of layers with 8-bit weights, beside themselves in bf16, and how far each way is from float32."""
     report, command = path.with_suffix(".moe_fp8.json"), "python bench/measure/experts_scaled.py"
     return section(
-        report, build, lambda found: f"Experts with 8-bit weights {origin(report, command, found)}", scaled_layers_said
+        report, builds, lambda found: f"Experts with 8-bit weights {origin(report, command, found)}", scaled_layers_said
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ def figures(report: dict, built: str | None = None) -> str:
         rows = named[name]
         words = (
             f"- **{SHOWN[name]}: {beside(rows)}, geometric mean over the benchmark's {len(rows)} shapes, which it is "
-            f"tuned for. {drawn_words(report, name)}"
+            f"tuned for. {drawn_words(report, name, built)}"
         )
         found.append(wrapped(words, "  "))
     return "".join(found)

@@ -203,7 +203,7 @@ def tutorial_words(path: Path, report: dict, built: str | None) -> list[str]:
     if not beside.is_file():
         return []
     found = json.loads(beside.read_text())
-    other = found["build_id"] != report["build_id"]
+    other = found["build_id"] not in (report["build_id"], built)
     where = origin(beside, "python bench/measure/tutorial.py PATH/08-grouped-gemm.py", found, None if other else built)
     what = f"Triton's tutorial on grouped GEMM {where}"
     if other:
@@ -221,10 +221,9 @@ def speed(path: Path, report: dict, built: str | None) -> list[str]:
     found += [f"![{ABOUT[name]}]({picture_path(path, name).relative_to(ROOT).as_posix()})\n" for name in ABOUT]
     for name, rows in families(report["rows"]).items():
         found += shapes_words(name, rows)
-    found += layer_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
-    found += peer_layer_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
-    found += scaled_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
-    found += scaled_layer_words(path, report["build_id"], lambda at, command, own: origin(at, command, own, built))
+    builds = {report["build_id"], built}
+    for words in (layer_words, peer_layer_words, scaled_words, scaled_layer_words):
+        found += words(path, builds, lambda at, command, own: origin(at, command, own, built))
     found += loss_words(path, lambda at, command, own: origin(at, command, own, built))
     found += tutorial_words(path, report, built)
     return found + (host_words(report["host"]) if report.get("host") else [])
@@ -242,7 +241,8 @@ def measured(built: str | None) -> str:
 
 def first_screen(path: Path, built: str | None) -> str:
     report = read(path)
-    return figures(report, built) + scaled_item(path, report["build_id"]) + layer_item(path, report["build_id"])
+    items = (item(path, report["build_id"], built) for item in (scaled_item, layer_item))
+    return figures(report, built) + "".join(items)
 
 
 def sections(dist: Path) -> dict[str, str]:

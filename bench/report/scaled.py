@@ -3,12 +3,11 @@ nothing, needs no torch.
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 from bench.report.drawn import percentile
 from bench.report.rows import geomean
-from bench.report.words import listed, section, table, wrapped
+from bench.report.words import Builds, Origin, listed, of_its_own, section, table, wrapped
 from bench.suites.scaled import BLOCKS, DEEP_GEMM, GROUPS
 
 COMMAND = "python bench/run_scaled.py"
@@ -113,10 +112,10 @@ def means_of(found: dict[str, dict], blocks: str) -> str:
     return listed(parts)
 
 
-def scaled_item(path: Path, build: str) -> str:
-    """An item of the first screen, where the report is of the same build."""
+def scaled_item(path: Path, head: str, built: str | None = None) -> str:
+    """An item of the first screen, where the report is of the same build as its head, or of the tree's."""
     report = path.with_suffix(".fp8.json")
-    if not report.is_file() or (found := json.loads(report.read_text()))["build_id"] != build:
+    if not report.is_file() or (found := json.loads(report.read_text()))["build_id"] not in (head, built):
         return ""
     words = {
         "drawn": ("torch's `scaled_mm` over {} shapes drawn at random", "block-wise"),
@@ -127,7 +126,8 @@ def scaled_item(path: Path, build: str) -> str:
         own = {name: one for name, one in summarise(found["rows"]).get(kind, {}).items() if "mean" in one}
         if own:
             parts.append(f"{beside.format(next(iter(own.values()))['shapes'])}: {means_of(own, blocks)}")
-    return wrapped(f"- **fp8 (e4m3)** against {'; against '.join(parts)}.", "  ") if parts else ""
+    about = f"- **fp8 (e4m3)**{of_its_own(found, head, built)} against"
+    return wrapped(f"{about} {'; against '.join(parts)}.", "  ") if parts else ""
 
 
 def own_words(found: dict) -> str:
@@ -146,17 +146,18 @@ def own_words(found: dict) -> str:
     return said
 
 
-def scaled_words(path: Path, build: str, origin: Callable[[Path, str, dict], str]) -> list[str]:
+def scaled_words(path: Path, builds: Builds, origin: Origin) -> list[str]:
     """The section's table; `origin` says what a report is of."""
     report = path.with_suffix(".fp8.json")
-    return section(report, build, lambda found: f"8-bit products {origin(report, COMMAND, found)}", products_said)
+    return section(report, builds, lambda found: f"8-bit products {origin(report, COMMAND, found)}", products_said)
 
 
 def products_said(found: dict) -> tuple[str, str]:
     told = summarise(found["rows"])
     words = (
         f"e4m3 operands, bfloat16 D, against `torch.nn.functional.scaled_mm` of torch {found['torch']} with the same "
-        f"recipe, on a list and on shapes drawn with seed {found['seed']}; packed groups of drawn layers of experts "
+        "recipe, on a list, of which tuning knows the fastest kernels, and on shapes drawn with seed "
+        f"{found['seed']}; packed groups of drawn layers of experts "
         "against `scaled_grouped_mm`, whose scales are row-wise, also where libgemm's are block-wise; "
         "then gradients of experts' weights, whose ends cut K, three with large equal groups, the others drawn, "
         "against the same, which takes groups of multiples of 16 rows alone. "

@@ -2,10 +2,12 @@
 
 import json
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 
 WIDTH = 118
+Builds = Container[str | None]  # whose figures are shown: of the report above, and of the tree, where that is known
+Origin = Callable[[Path, str, dict], str]  # what a report is of: its file, the command that writes it, and itself
 OTHER_BUILD = "It is **stale**: of another build than the report above. "
 NOT_SHOWN = "Its times are not shown until it is run again."
 
@@ -25,18 +27,27 @@ def table(head: list[str], lines: list[list[str]]) -> str:
 
 
 def section(
-    report: Path, build: str, where: Callable[[dict], str], say: Callable[[dict], tuple[str, str]]
+    report: Path, builds: Builds, where: Callable[[dict], str], say: Callable[[dict], tuple[str, str]]
 ) -> list[str]:  # fmt: skip
     """What `say` says of a report, words and a table, behind `where` it is of; nothing where there is none. One of
-    another build than `build` shows no times."""
+    another build than these shows no times."""
     if not report.is_file():
         return []
     found = json.loads(report.read_text())
-    if found["build_id"] != build:
+    if found["build_id"] not in builds:
         said = where(found)  # which may have said so
         return [wrapped(f"{said} {'' if '**stale**' in said else OTHER_BUILD}{NOT_SHOWN}")]
     words, lines = say(found)
     return [wrapped(f"{where(found)} {words}"), lines]
+
+
+def of_its_own(report: dict, head: str, built: str | None) -> str:
+    """What stands behind figures of a report below a `head` that speaks of that build: nothing, or of which they are,
+    and that this is not the tree's."""
+    build = report["build_id"]
+    if build == head:
+        return ""
+    return f" ({'**stale**: of ' * (build != built)}build `{build[:16]}`, {report['date'][:10]})"
 
 
 def stale(build: str, built: str | None) -> str:

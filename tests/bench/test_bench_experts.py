@@ -152,7 +152,13 @@ def report_at(folder, build: str) -> None:
         row["peers"] = {"triton_kernels, first": us}
     drawn = [{"model": model, "what": what, "libgemm_us": 10.0, "torch_us": us}
              for model, what, us in (("A", "forward", 20.0), ("B", "forward", 45.0), ("B", "train", 15.0))]  # fmt: skip
-    report = {"build_id": build, "peer": "transformers 5", "rows": rows, "drawn": {"seed": 9, "rows": drawn}}
+    report = {
+        "build_id": build,
+        "date": "2026-01-03",
+        "peer": "transformers 5",
+        "rows": rows,
+        "drawn": {"seed": 9, "rows": drawn},
+    }
     (folder / "GPU.moe.json").write_text(json.dumps(report))
 
 
@@ -162,7 +168,7 @@ def test_the_readme_says_ratios_of_this_build_alone(tmp_path):
     words = " ".join(layers.layer_item(path, "this").split())
     assert "of A, against transformers 5's: a prompt of 4096 tokens 2.50 times as fast, a training step 1.80" in words
     assert "1 to 8 tokens 1.50 to 1.70 in a CUDA graph, 1.40 to 1.40 without" in words
-    text = "\n".join(layers.layer_words(path, "this", lambda *_: "(here)"))
+    text = "\n".join(layers.layer_words(path, {"this"}, lambda *_: "(here)"))
     assert "| A | prefill | 4096 | graph | 10.0 | 25.0 | 2.50 | 1.0 | 5.0 | 3.0 | 1.0 |" in text
     assert "| A | train | 4096 | eager | 10.0 | 18.0 | 1.80 |  |  |  |  |" in text
     words = " ".join(text.split())
@@ -171,10 +177,11 @@ def test_the_readme_says_ratios_of_this_build_alone(tmp_path):
     assert "Of 3 layers of 2 models drawn with seed 9" in words and "forward 3.00 times as fast in the mean" in words
     assert "2.00 at least; forward and back 1.50" in words
     assert layers.layer_item(path, "other") == ""
-    (stale,) = layers.layer_words(path, "other", lambda *_: "(here)")
+    assert "(build `this`, 2026-01-03) of A" in " ".join(layers.layer_item(path, "other", "this").split())
+    (stale,) = layers.layer_words(path, {"other"}, lambda *_: "(here)")
     assert "**stale**" in stale and "2.50" not in stale
     assert layers.layer_item(tmp_path / "None.json", "this") == "" and not layers.layer_words(
-        tmp_path / "None.json", "", str
+        tmp_path / "None.json", set(), str
     )
 
 

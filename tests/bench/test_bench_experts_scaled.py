@@ -60,9 +60,9 @@ def test_the_readme_says_what_a_report_of_this_build_found(on_cpu):
     path, _ = on_cpu
     experts_scaled.main()
     beside = path.with_name("Some_GPU.json")
-    words, table = layers.scaled_layer_words(beside, "b" * 64, lambda at, command, _: f"({at.name}, {command})")
+    words, table = layers.scaled_layer_words(beside, {"b" * 64}, lambda at, command, _: f"({at.name}, {command})")
     assert "(Some_GPU.moe_fp8.json, python bench/measure/experts_scaled.py)" in " ".join(words.split())
     lines = [line for line in table.splitlines() if line.startswith("| plain")]
     assert len(lines) == 3 and all("| 100.0 | 50.0 | 33.3 | 0.50 | 0.33 | 0.0" in line for line in lines)
-    (stale,) = layers.scaled_layer_words(beside, "other", lambda *_: "(here)")
-    assert "**stale**" in stale and not layers.scaled_layer_words(path.with_name("None.json"), "", str)
+    (stale,) = layers.scaled_layer_words(beside, {"other"}, lambda *_: "(here)")
+    assert "**stale**" in stale and not layers.scaled_layer_words(path.with_name("None.json"), set(), str)

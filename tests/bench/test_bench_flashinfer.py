@@ -108,9 +108,9 @@ def test_the_readme_says_times_of_this_build_alone(tmp_path):
     def origin(at, command, _):
         return f"({at.name}, {command})"
 
-    assert peer_layer_words(tmp_path / "GPU.json", "this", origin) == []
+    assert peer_layer_words(tmp_path / "GPU.json", {"this"}, origin) == []
     (tmp_path / "GPU.flashinfer.json").write_text(json.dumps(report))
-    words, table = peer_layer_words(tmp_path / "GPU.json", "this", origin)
+    words, table = peer_layer_words(tmp_path / "GPU.json", {"this"}, origin)
     assert "1.80 times as fast in the mean, 1.20 at least" in " ".join(words.split()) and "| 2.70 " in table
     assert "2.12 and 1.50" in " ".join(words.split()) and "| 3.00 " in table
-    assert "2.70" not in "".join(peer_layer_words(tmp_path / "GPU.json", "another", origin))
+    assert "2.70" not in "".join(peer_layer_words(tmp_path / "GPU.json", {"another"}, origin))

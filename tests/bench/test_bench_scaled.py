@@ -140,16 +140,16 @@ def test_a_shape_that_torch_refuses_counts_as_such():
 
 
 def test_readme_shows_times_of_its_own_build_alone(tmp_path):
-    report = {"build_id": "b", "torch": "2.11", "seed": 3, "rows": [*ROWS, *GROUPS]}
+    report = {"build_id": "b", "date": "2026-01-03T04:05", "torch": "2.11", "seed": 3, "rows": [*ROWS, *GROUPS]}
     (tmp_path / "GPU.fp8.json").write_text(json.dumps(report))
 
     def origin(path, command, found):
         return f"({path.name}, {command})"
 
-    assert scaled_words(tmp_path / "Other.json", "b", origin) == []
-    words = "".join(scaled_words(tmp_path / "GPU.json", "b", origin))
+    assert scaled_words(tmp_path / "Other.json", {"b"}, origin) == []
+    words = "".join(scaled_words(tmp_path / "GPU.json", {"b"}, origin))
     assert "seed 3" in words and "| 1.80 " in words
-    assert "| 1.80 " not in "".join(scaled_words(tmp_path / "GPU.json", "another", origin))
+    assert "| 1.80 " not in "".join(scaled_words(tmp_path / "GPU.json", {"another"}, origin))
     item = " ".join(scaled_item(tmp_path / "GPU.json", "b").split())
     assert "over 2 drawn layers of experts: 2.00 block-wise (torch: row-wise)" in item
     assert "over 2 shapes" in item and "1.80 tensor-wise" in item
@@ -159,6 +159,8 @@ def test_readme_shows_times_of_its_own_build_alone(tmp_path):
     (tmp_path / "GPU.fp8.json").write_text(json.dumps(report))
     assert "1.20 block-wise (the 1 that torch takes)" in " ".join(scaled_item(tmp_path / "GPU.json", "b").split())
     assert scaled_item(tmp_path / "GPU.json", "another") == scaled_item(tmp_path / "Other.json", "b") == ""
+    words = scaled_item(tmp_path / "GPU.json", "another", "b")  # of the tree's, below figures of another
+    assert words.startswith("- **fp8 (e4m3)** (build `b`, 2026-01-03) against torch's")
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.name)

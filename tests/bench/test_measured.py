@@ -82,6 +82,8 @@ def test_the_mean_of_the_list_is_told_with_that_off_the_list():
     other = "(**stale**: of build `bbbbbbbbbbbbbbbb`, 2026-01-03)"
     assert f"Over 3 shapes drawn at random {other}: {means}" in words
     assert f"Over 1 shapes drawn at random {other}: 1.05 (forward, B stored [N][K])." in words
+    words = " ".join(opening.figures({**made_report(), "drawn": DRAWN}, DRAWN["build_id"]).split())
+    assert f"Over 3 shapes drawn at random (build `bbbbbbbbbbbbbbbb`, 2026-01-03): {means}" in words
     words = " ".join(opening.figures({**made_report(), "drawn": {**DRAWN, "build_id": A}}).split())
     assert f"Over 3 shapes drawn at random: {means}" in words
     assert "**Grouped bf16: 0.50 times as fast as `torch._grouped_mm`**," in words
@@ -125,6 +127,7 @@ def test_drawn_shapes_of_another_build_are_said_to_be_stale():
     )
     assert words in " ".join(shown(DRAWN).split())
     assert "stale" not in shown({**DRAWN, "build_id": A}, A)
+    assert "stale" not in shown(DRAWN, DRAWN["build_id"])  # where the tables above are
 
 
 def test_both_are_said_to_be_stale_where_the_tree_is_another_build():

@@ -42,12 +42,12 @@ def section(
 
 
 def of_its_own(report: dict, head: str, built: str | None) -> str:
-    """What stands behind figures of a report below a `head` that speaks of that build: nothing, or of which they are,
-    and that this is not the tree's."""
+    """What stands behind figures of a report below a `head` that speaks of that build: nothing, or of which they are:
+    the tree's, which the head names too, or another, which makes them stale."""
     build = report["build_id"]
     if build == head:
         return ""
-    return f" ({'**stale**: of ' * (build != built)}build `{build[:16]}`, {report['date'][:10]})"
+    return " (the tree's build)" if build == built else f" (**stale**: of build `{build[:16]}`, {report['date'][:10]})"
 
 
 def stale(build: str, built: str | None) -> str:

@@ -106,8 +106,9 @@ def summary(figure, report: dict) -> None:
             axes.plot(one["torch"]["mean"], y - 0.9, color=colour, **DRAWN)
     axes.set_xlabel(RIGHT)
     more = [("mean and range of the benchmark", {"color": "black", "marker": "o"})]
-    stale = " (stale: another build)" * bool(drawn and report["drawn"]["build_id"] != report["build_id"])
-    more += [(f"means of shapes drawn, by kind{stale}", {"color": "black", **DRAWN})] * bool(drawn)
+    build = report["drawn"]["build_id"] if drawn else ""
+    whose = f" (build {build[:16]})" * (build != report["build_id"])
+    more += [(f"means of shapes drawn, by kind{whose}", {"color": "black", **DRAWN})] * bool(drawn)
     legend(figure, rows, more)
     title(figure, report, "libgemm beside its peers")
 

@@ -156,7 +156,7 @@ def products_said(found: dict) -> tuple[str, str]:
     told = summarise(found["rows"])
     words = (
         f"e4m3 operands, bfloat16 D, against `torch.nn.functional.scaled_mm` of torch {found['torch']} with the same "
-        "recipe, on a list, of which tuning knows the fastest kernels, and on shapes drawn with seed "
+        "recipe, on a list, which the choice is fitted to among others, and on shapes drawn with seed "
         f"{found['seed']}; packed groups of drawn layers of experts "
         "against `scaled_grouped_mm`, whose scales are row-wise, also where libgemm's are block-wise; "
         "then gradients of experts' weights, whose ends cut K, three with large equal groups, the others drawn, "

@@ -42,12 +42,14 @@ def section(
 
 
 def of_its_own(report: dict, head: str, built: str | None) -> str:
-    """What stands behind figures of a report below a `head` that speaks of that build: nothing, or of which they are:
-    the tree's, which the head names too, or another, which makes them stale."""
+    """What stands behind figures of a report below a `head` that speaks of that build: nothing, or of which they are;
+    where that is not the tree's either, they are stale."""
     build = report["build_id"]
     if build == head:
         return ""
-    return " (the tree's build)" if build == built else f" (**stale**: of build `{build[:16]}`, {report['date'][:10]})"
+    if build == built:
+        return f" (build `{build[:8]}`)"
+    return f" (**stale**: of build `{build[:16]}`, {report['date'][:10]})"
 
 
 def stale(build: str, built: str | None) -> str:

@@ -1,6 +1,6 @@
 """8-bit products to measure: a fixed list, forward products of drawn layers, those of drawn layers of experts, and
-gradients of their weights. Tuning knows the fastest tile of what is listed; it sees nothing of what is drawn. Standard
-library only.
+gradients of their weights. What is listed is among what the choice is fitted to; of what is drawn tuning sees nothing.
+Standard library only.
 """
 
 import random

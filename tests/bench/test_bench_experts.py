@@ -177,7 +177,7 @@ def test_the_readme_says_ratios_of_this_build_alone(tmp_path):
     assert "Of 3 layers of 2 models drawn with seed 9" in words and "forward 3.00 times as fast in the mean" in words
     assert "2.00 at least; forward and back 1.50" in words
     assert layers.layer_item(path, "other") == ""
-    assert "(the tree's build) of A" in " ".join(layers.layer_item(path, "other", "this").split())
+    assert "(build `this`) of A" in " ".join(layers.layer_item(path, "other", "this").split())
     (stale,) = layers.layer_words(path, {"other"}, lambda *_: "(here)")
     assert "**stale**" in stale and "2.50" not in stale
     assert layers.layer_item(tmp_path / "None.json", "this") == "" and not layers.layer_words(

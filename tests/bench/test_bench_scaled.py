@@ -160,7 +160,7 @@ def test_readme_shows_times_of_its_own_build_alone(tmp_path):
     assert "1.20 block-wise (the 1 that torch takes)" in " ".join(scaled_item(tmp_path / "GPU.json", "b").split())
     assert scaled_item(tmp_path / "GPU.json", "another") == scaled_item(tmp_path / "Other.json", "b") == ""
     words = scaled_item(tmp_path / "GPU.json", "another", "b")  # of the tree's, below figures of another
-    assert words.startswith("- **fp8 (e4m3)** (the tree's build) against torch's")
+    assert words.startswith("- **fp8 (e4m3)** (build `b`) against torch's")
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.name)

@@ -83,7 +83,7 @@ def test_the_mean_of_the_list_is_told_with_that_off_the_list():
     assert f"Over 3 shapes drawn at random {other}: {means}" in words
     assert f"Over 1 shapes drawn at random {other}: 1.05 (forward, B stored [N][K])." in words
     words = " ".join(opening.figures({**made_report(), "drawn": DRAWN}, DRAWN["build_id"]).split())
-    assert f"Over 3 shapes drawn at random (the tree's build): {means}" in words
+    assert f"Over 3 shapes drawn at random (build `bbbbbbbb`): {means}" in words
     words = " ".join(opening.figures({**made_report(), "drawn": {**DRAWN, "build_id": A}}).split())
     assert f"Over 3 shapes drawn at random: {means}" in words
     assert "**Grouped bf16: 0.50 times as fast as `torch._grouped_mm`**," in words

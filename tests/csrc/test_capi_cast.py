@@ -61,6 +61,8 @@ def test_a_cast_is_told_where_everything_is(granularity, transposed, kernels):
     made = launched(granularity, transposed)
     assert [(x["kernel"], x["grid"][0]) for x in made] == [(own(kernel), blocks) for kernel, blocks in kernels]
     assert all("align16" in x["variant"] for x in made)
+    part = {TENSOR: "__64x256x", ROW: "__32x512x"}.get(granularity)
+    assert all(part in x["variant"] for x in made if x["kernel"] == "cast_amax")
     found = values(made[-1])
     assert [found[x] for x in ("a_ptr", "q_ptr", "scale_ptr", "M", "N", "lda", "ldd")] == [
         at(0), at(1), at(2), M, N, N, N,

@@ -56,6 +56,9 @@ def jobs():
         aligned = plain | {"size": (2, 264, 136, 8), "aligned": 1}
         yield {"id": f"only-transposed-aligned-{NAMES[granularity]}", "op": "cast_transpose", "without": 1,
                "granularity": granularity, **aligned}  # fmt: skip
+    wide = plain | {"size": (1, 72, 528, 8), "aligned": 1}  # of the first pass more than a part each way
+    for granularity in (TENSOR, ROW):
+        yield {"id": f"wide-{NAMES[granularity]}", "op": "cast_transpose", "granularity": granularity, **wide}
     yield {"id": "given-aligned", "op": "cast_transpose", "granularity": TENSOR, **aligned, "given": (0.5, 0.0)}
 
 
@@ -204,7 +207,8 @@ def check(job: dict) -> list[str]:
     constants = {"ALIGN": align, "OVERLAP": 0, "HARDWARE": 0, "D_TYPE": ENUM[to], **job.get("constants", {})}
     constants["PACKED"] = PACKED.get(kind, 0) if align > 1 else 0
     if op != "cast_rows" and granularity in (TENSOR, ROW) and not given:
-        width = {TENSOR: 256, ROW: 512}[granularity] if align > 1 else 128
+        parts = {TENSOR: (64, 256), ROW: (32, 512)}  # as kernels/table/portable.py has them
+        high, width = parts[granularity] if align > 1 else (16, 128)
         for phase, programs in ((1, -(-words // 1024)), (2, batch * -(-m // 64) * -(-n // width))):
             types = f"*{kind} *i32 i32 i32 i64 i64 i32 i32 i32"
             launch(
@@ -212,7 +216,7 @@ def check(job: dict) -> list[str]:
                 types,
                 values | {"phase": phase} | job.get("amax", {}),
                 programs,
-                constants | {"BLOCK_M": 32, "BLOCK_N": width},
+                constants | {"BLOCK_M": high, "BLOCK_N": width},
             )
     values |= job.get("changed", {})
     if op == "cast_rows":
